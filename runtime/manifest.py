@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+SHIFTED_FORMAT = 12
+"""The newest format, of manifests with inputs whose sizes are those that callers choose with an offset: versions that
+do not know it refuse it."""
 COUNTED_FORMAT = 11
-"""The newest format, of manifests with an input that the module fills with the number of positions before a call:
-versions that do not know it refuse it."""
+"""The format of manifests with an input that the module fills with the number of positions before a call."""
 PROMPTS_FORMAT = 10
 """The format of manifests with a function for prompts."""
 CACHES_FORMAT = 9
@@ -109,7 +111,7 @@ class Manifest:
     it has an ``entry`` of its own, which takes and gives the same, ``weight_bytes`` that only it reads, and a ``plan``.
     ``format`` is then ``SWITCHING_FORMAT``;
     ``sizes`` are those that callers choose, which ``inputs`` and ``outputs`` have as None; ``format`` is then
-    ``OPEN_FORMAT``;
+    ``OPEN_FORMAT``, or ``SHIFTED_FORMAT`` if one is a size of an input but for an offset;
     ``noise`` are those of ``inputs`` that stand for random operators, which sessions draw where callers give none;
     ``format`` is then ``NOISE_FORMAT``;
     ``states`` are pairs of ``outputs`` and ``inputs`` that the module can keep between calls, for which it has further
@@ -304,6 +306,9 @@ class Manifest:
         content = asdict(self)
         # In a line of its own, which no session parses: that would take a tenth of the time to load a small network.
         network = content.pop("network")
+        for place in [place for size in content["sizes"] for place in size["places"]]:
+            if not place["offset"]:
+                del place["offset"]
         for name in _LATER_FIELDS:
             if not content[name]:
                 del content[name]
@@ -387,8 +392,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > COUNTED_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {COUNTED_FORMAT}; update sartor")
+    if isinstance(found, int) and found > SHIFTED_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {SHIFTED_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -1,4 +1,5 @@
-"""Caches that grow: the model without them is written to a file, which is then compiled for any number of positions."""
+"""Caches that grow: the model without them, or with caches of an open length, is written to a file, which is then
+compiled for any number of positions."""
 
 from __future__ import annotations
 
@@ -8,14 +9,14 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto, helper
 
-from sartor.errors import SartorError, UnsupportedModelError
+from sartor.errors import SartorError, UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.halves import HALVES, half_types, record_widened
 from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.reading.load import read_model
 from sartor.onnx_model.rewrites.number_types.widen_halves import fits_widened, widen_halves
 from sartor.onnx_model.states.cache_branch import CHOICE, take_cached_branch
-from sartor.onnx_model.states.call_sizes import has_several
-from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
+from sartor.onnx_model.states.call_sizes import NO_STATE, has_several
+from sartor.onnx_model.states.cut_caches import CutModel, cut_caches, open_caches
 from sartor.onnx_model.states.explicit_appends import append_explicitly
 from sartor.onnx_model.states.grown_caches import growing_caches
 from sartor.policies import StatePolicy
@@ -105,10 +106,37 @@ def cut_file(
                     raise
                 return Cutting(reason=str(error))
             cut = replace(_widened(model, cut), fixed=fixed, sources=(*cut.sources, *_told(fixed)))
-            target = directory / path.name
-            with target.open("wb") as file:
-                for piece in serialised(model):
-                    file.write(piece)
-            return Cutting(CutFile(target, cut, external))
+            return Cutting(_written(model, directory / path.name, cut, external))
     except SartorError as error:
         return WorkerError(error)
+
+
+def open_file(path: Path, given: OpenShapes, directory: Path) -> Cutting | WorkerError:
+    """Worker side: write a model whose callers pass the caches with an open number of positions, if it has such.
+
+    Args:
+        path: ONNX file.
+        given: shapes of inputs that the user gives.
+        directory: for the file.
+    """
+    try:
+        with holding():
+            model, external = read_model(path)
+            growing = growing_caches(model, {}, finds=True)
+            # Of a decoder with two branches the user says which one computes calls.
+            if not growing or any(value.name == CHOICE for value in model.graph.input):
+                return Cutting()
+            try:
+                cut = open_caches(model, growing, given)
+            except (UnsupportedModelError, UsageError) as error:
+                return Cutting(reason=str(error).replace(NO_STATE, "give the sizes of all inputs by --shape"))
+            return Cutting(_written(model, directory / path.name, cut, external))
+    except SartorError as error:
+        return WorkerError(error)
+
+
+def _written(model: ModelProto, target: Path, cut: CutModel, external: tuple[Path, ...]) -> CutFile:
+    with target.open("wb") as file:
+        for piece in serialised(model):
+            file.write(piece)
+    return CutFile(target, cut, external)

@@ -15,8 +15,9 @@ from sartor.errors import CompileError, SartorError, UnsupportedModelError, Usag
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.onnx_model.states.cache_branch import CHOICE
-from sartor.onnx_model.states.cut_caches import POSITIONS, CutModel
-from sartor.open_sizes.caches import CutFile, cut_file
+from sartor.onnx_model.states.cut_caches import CutModel
+from sartor.onnx_model.states.open_positions import POSITIONS
+from sartor.open_sizes.caches import CutFile, cut_file, open_file
 from sartor.open_sizes.calls import CallLog
 from sartor.open_sizes.checking import sized_nets
 from sartor.open_sizes.importing import OpenImport, check_open, import_open
@@ -144,9 +145,9 @@ def compile_open(
         found = _imported(source, shapes, cut, config, bench, opened.log)
         check_open(found.model)
         check_files(model, output, config, publication.others, found.model.external)
-        sources = opened.sources or tuple(map(str, found.symbols))
+        sources = cut.cut.sources if cut is not None else opened.sources or tuple(map(str, found.symbols))
         making = _Making(found, config, bench, output, publication, sources)
-        if cut is None:
+        if cut is None or not cut.cut.caches:
             return making.tuned() if plan is None else making.replayed(plan)
         making = making.caching(model, cut.cut)
         return (
@@ -159,8 +160,9 @@ def compile_open(
 def _imported(
     path: Path, shapes: OpenShapes, cut: CutFile | None, config: CompileConfig, bench: Bench, log: CallLog | None
 ) -> OpenImport:
+    ranges = None if cut is None else cut.cut.ranges
     try:
-        return import_open(path, shapes, config, bench, log)
+        return import_open(path, shapes, config, bench, log, ranges)
     except UnsupportedModelError as error:
         raise (error if cut is None else cut.cut.explained(error)) from None
 
@@ -188,26 +190,33 @@ def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -
 
 
 def _cut(model: Path, opened: OpenConfig, bench: Bench) -> CutFile | None:
-    """The file of the model without the caches that the module keeps; None if it keeps none.
+    """The file of the model without the caches that the module keeps, or with caches of an open length that callers
+    pass; None if it has neither.
 
     Raises:
         UsageError: if there are no such caches, and no other size is left open.
     """
     policy, reason = opened.base.importing.states, ""
+    folder, given = bench.directory / "cut", opened.shapes if opened.given is None else opened.given
+    folder.mkdir(exist_ok=True)
     if policy.finds or policy.declared:
-        folder = bench.directory / "cut"
-        folder.mkdir(exist_ok=True)
-        given = opened.shapes if opened.given is None else opened.given
         is_chosen = CHOICE in opened.base.importing.bindings
         job = {"path": model, "policy": policy, "given": given, "directory": folder, "is_chosen": is_chosen}
         found = call(bench.pool, cut_file, job, f"reading '{model}'")
         if found.file is not None:
             return found.file
         reason = found.reason
-    if opened.refusal is not None and not opened.has_range:
-        raise opened.refusal
     if reason:
         _LOG.warning("callers pass the caches: %s", reason)
+    if reason or not (policy.finds or policy.declared):
+        job = {"path": model, "given": given, "directory": folder}
+        passed = call(bench.pool, open_file, job, f"reading '{model}'")
+        if passed.file is not None:
+            return passed.file
+        if passed.reason:
+            _LOG.warning("the number of positions is not left open: %s", passed.reason)
+    if opened.refusal is not None and not opened.has_range:
+        raise opened.refusal
     return None
 
 

@@ -26,7 +26,7 @@ from sartor.frontend.loading import import_networks
 from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
 from sartor.open_sizes.symbols import OpenDims, declared_dims
 from sartor.profiling.compilation.bench import Bench
-from sartor.settings.size_range import OpenShapes
+from sartor.settings.size_range import OpenShapes, SizeRange
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.protocol import WorkerError
 from sartor.tuning.workers.shared_arrays import StoredArrays
@@ -58,7 +58,12 @@ class OpenImport:
 
 
 def import_open(
-    path: Path, shapes: OpenShapes, config: CompileConfig, bench: Bench, log: CallLog | None = None
+    path: Path,
+    shapes: OpenShapes,
+    config: CompileConfig,
+    bench: Bench,
+    log: CallLog | None = None,
+    ranges: Mapping[str, SizeRange] | None = None,
 ) -> OpenImport:
     """Import a model for any size.
 
@@ -68,12 +73,13 @@ def import_open(
         config: settings.
         bench: what plans are made with.
         log: tells with which sizes the network is called; None for the usual ones.
+        ranges: of symbols that no shape has.
 
     Raises:
         UsageError: if the shapes do not fit the model, or the log does not fit the shapes.
         UnsupportedModelError: if it cannot be imported, or does not compute alike for all sizes.
     """
-    dims = OpenDims(call(bench.pool, declared_dims, {"path": path}, f"reading '{path}'"), shapes)
+    dims = OpenDims(call(bench.pool, declared_dims, {"path": path}, f"reading '{path}'"), shapes, ranges)
     counts = None if log is None else log.counts(dims.symbols)
     fits = Fit.of(dims.symbols), Fit.of_small(dims.symbols)
     twins = [each.twin_sizes for each in fits]
@@ -92,8 +98,8 @@ def import_open(
             *(len(unknown), len(graph.layers), unknown[0]),
         )
     calls = usual_calls(graph, dims.symbols) if counts is None else logged_calls(counts, dims.symbols)
-    ranges = " ".join(map(str, dims.symbols))
-    sha256 = hashlib.sha256(f"{one.sha256} {ranges}".encode()).hexdigest()
+    opened = " ".join(map(str, dims.symbols))
+    sha256 = hashlib.sha256(f"{one.sha256} {opened}".encode()).hexdigest()
     model = replace(one, graph=replace(graph, calls=calls), weights=weights, sha256=sha256)
     return OpenImport(model, tuple(zip(twins, others, strict=True)), dims.symbols, dims)
 

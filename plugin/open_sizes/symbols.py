@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sartor.onnx_model.reading.load import read_model
 from sartor.settings.size_range import OpenShapes, SizeRange
 from sartor.tuning.workers.protocol import WorkerError
 
+_SHIFTED = re.compile(r"(?P<name>.+) (?P<sign>[+-]) (?P<number>[0-9]{1,9})")
 DeclaredDims = Mapping[str, tuple[int | str, ...]]
 """Dimensions of inputs by name: sizes, or the names of symbols, made up for those that have none."""
 
@@ -37,25 +39,30 @@ def declared_dims(path: Path) -> DeclaredDims | WorkerError:
 class OpenDims:
     """The dimensions of a model's inputs, with the ranges that its user gives.
 
+    A dimension whose name is that of a symbol with a number, as ``past + 1``, has the symbol's size and so much more.
+
     Args:
         declared: by the model.
         shapes: of the user; an input that is left out has the sizes that others give its symbols.
+        ranges: of further symbols.
 
     Raises:
         UsageError: if a range is given for a size that the model fixes, two are given for one symbol, or an input is
             not known.
     """
 
-    def __init__(self, declared: DeclaredDims, shapes: OpenShapes) -> None:
+    def __init__(
+        self, declared: DeclaredDims, shapes: OpenShapes, ranges: Mapping[str, SizeRange] | None = None
+    ) -> None:
         self._dims: dict[str, list[int | str]] = {}
-        self._ranges: dict[str, SizeRange] = {}
+        self._ranges: dict[str, SizeRange] = dict(ranges or {})
         sizes: dict[str, int] = {}
         for name, shape in shapes.items():
             for symbol, size in zip(self._named(declared, name, shape), shape, strict=True):
                 self._note(name, symbol, size, sizes)
         for name in {**declared, **shapes}:
             dims = declared.get(name) or self._named(declared, name, shapes[name])
-            self._dims[name] = [sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
+            self._dims[name] = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
 
     @staticmethod
     def _named(declared: DeclaredDims, name: str, shape: tuple[int | SizeRange, ...]) -> tuple[int | str, ...]:
@@ -88,8 +95,16 @@ class OpenDims:
         """The shapes of the inputs for sizes of the symbols, without those that need none, or have other free sizes."""
         found: dict[str, tuple[int, ...]] = {}
         for name, dims in self._dims.items():
-            bound = [sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in dims]
+            bound = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
             known = tuple(each for each in bound if isinstance(each, int))
             if len(known) == len(dims) and any(isinstance(dim, str) for dim in dims):
                 found[name] = known
         return found
+
+
+def _size(dim: str, sizes: Mapping[str, int]) -> int | str:
+    """The size of a dimension, or its name if that is not known."""
+    shifted = _SHIFTED.fullmatch(dim)
+    if dim in sizes or shifted is None or shifted["name"] not in sizes:
+        return sizes.get(dim, dim)
+    return sizes[shifted["name"]] + int(shifted["sign"] + shifted["number"])

@@ -50,8 +50,6 @@ def compile_unbound(
         opened = OpenConfig(config, shapes, log, given=config.shapes, sources=sources, refusal=unbound)
     except UsageError:
         raise unbound from None
-    if not (opened.has_range or config.states or config.finds_states):
-        raise unbound
     try:
         return compile_open(model, output, opened, progress, whole, plan)
     except UnsupportedModelError as error:

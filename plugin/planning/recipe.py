@@ -26,6 +26,7 @@ from sartor.runtime.manifest import (
     MANIFEST_FORMAT,
     NOISE_FORMAT,
     OPEN_FORMAT,
+    SHIFTED_FORMAT,
     STATES_FORMAT,
     Manifest,
 )
@@ -149,7 +150,10 @@ def _format(imported: ImportedModel) -> int:
         return STATES_FORMAT
     if imported.noise:
         return NOISE_FORMAT
-    return OPEN_FORMAT if open_sizes(imported.graph.inputs) else MANIFEST_FORMAT
+    sizes = open_sizes(imported.graph.inputs)
+    if any(place.offset for size in sizes for place in size.places):
+        return SHIFTED_FORMAT
+    return OPEN_FORMAT if sizes else MANIFEST_FORMAT
 
 
 def versions() -> dict[str, str]:

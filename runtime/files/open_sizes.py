@@ -26,10 +26,12 @@ class Place:
     Attributes:
         input: the input's name.
         axis: number of the dimension.
+        offset: what is added to the size there.
     """
 
     input: str
     axis: int
+    offset: int = 0
 
     @staticmethod
     def read(content: object, where: str = "") -> Place:
@@ -39,9 +41,14 @@ class Place:
             FieldError: if they are not those of a place.
         """
         fields = Fields(content, where)
-        found = Place(fields.take("input", text), fields.take("axis", _SIZE))
+        found = Place(fields.take("input", text), fields.take("axis", _SIZE), fields.take("offset", whole, 0))
         fields.end()
         return found
+
+    def __str__(self) -> str:
+        """The dimension as messages name it."""
+        added = f", which has {abs(self.offset)} {'less' if self.offset < 0 else 'more'}" if self.offset else ""
+        return f"dimension {self.axis} of input '{self.input}'{added}"
 
 
 @dataclass(frozen=True)
@@ -96,16 +103,13 @@ class OpenSize:
         Raises:
             UsageError: if not; the message names the inputs and the range.
         """
-        found = {place: shapes[place.input][place.axis] for place in self.places}
+        found = {place: shapes[place.input][place.axis] - place.offset for place in self.places}
         (first, size), *others = found.items()
         for place, other in others:
             if other != size:
-                raise UsageError(
-                    f"'{self.name}' is {size} in dimension {first.axis} of input '{first.input}' and {other} in "
-                    f"dimension {place.axis} of input '{place.input}'; give both the same size"
-                )
+                raise UsageError(f"'{self.name}' is {size} in {first} and {other} in {place}; give both the same size")
         if not self.allows(size):
+            taken = f"'{self.name}' is {size} in {first}" if first.offset else f"{first} has the size {size}"
             raise UsageError(
-                f"dimension {first.axis} of input '{first.input}' has the size {size}, but the module takes {self}; "
-                "compile it with a range of --shape that has the size"
+                f"{taken}, but the module takes {self}; compile it with a range of --shape that has the size"
             )

@@ -26,8 +26,8 @@ def open_sizes(inputs: Sequence[NetworkValue]) -> tuple[OpenSize, ...]:
     places: dict[Symbol, list[Place]] = {}
     for value in inputs:
         for axis, dim in enumerate(value.type.dims or ()):
-            if isinstance(dim, Extent) and dim.symbol is not None:
-                places.setdefault(dim.symbol, []).append(Place(value.name, axis))
+            if isinstance(dim, Extent) and dim.shifted is not None:
+                places.setdefault(dim.shifted, []).append(Place(value.name, axis, dim.offset))
     return tuple(
         OpenSize(symbol.name, symbol.least, symbol.most, symbol.multiple, tuple(found))
         for symbol, found in places.items()

@@ -73,8 +73,13 @@ class Extent:
     @property
     def symbol(self) -> Symbol | None:
         """The one symbol that this size is, None for any other formula."""
-        is_plain = len(self.symbols) == 1 and (self.factor, self.offset, self.divisor) == (1, 0, 1)
-        return self.symbols[0] if is_plain else None
+        return None if self.offset else self.shifted
+
+    @property
+    def shifted(self) -> Symbol | None:
+        """The one symbol that this size is but for the offset, None for any other formula."""
+        is_one = len(self.symbols) == 1 and (self.factor, self.divisor) == (1, 1)
+        return self.symbols[0] if is_one else None
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The size for sizes of the symbols, by their names."""

@@ -37,18 +37,31 @@ class OpenSizes(SizeText):
         for symbol in self._symbols_used:
             if symbol == besides:
                 continue
-            index, axis = self._place(symbol)
+            index, axis, offset = self._place(symbol)
             name = self._symbols[symbol]
-            yield f"{name} = hal.buffer_view.dim<%in{index} : !hal.buffer_view>[{axis}] : index"
+            read = f"hal.buffer_view.dim<%in{index} : !hal.buffer_view>[{axis}] : index"
+            if offset:
+                yield f"{name}_read = {read}"
+                yield f"{name}_less = arith.constant {offset} : index"
+                read = f"arith.subi {name}_read, {name}_less : index"
+            yield f"{name} = {read}"
             if is_checked:
                 yield from _within(name, symbol)
 
-    def _place(self, symbol: Symbol) -> tuple[int, int]:
-        for index, port in enumerate(self._entry.inputs):
-            for axis, dim in enumerate(port.logical.dims or ()):
-                if not isinstance(dim, int) and dim.symbol == symbol:
-                    return index, axis
-        raise ValueError(f"no input of '{self._entry.name}' has the size {symbol}")
+    def _place(self, symbol: Symbol) -> tuple[int, int, int]:
+        """An input, its axis that has the size, and what is added to it there, which is nothing if there is such a one.
+
+        All other dimensions are compared with what follows from the symbols where inputs are imported.
+        """
+        places = [
+            (index, axis, dim.offset)
+            for index, port in enumerate(self._entry.inputs)
+            for axis, dim in enumerate(port.logical.dims or ())
+            if not isinstance(dim, int) and dim.shifted == symbol
+        ]
+        if not places:
+            raise ValueError(f"no input of '{self._entry.name}' has the size {symbol}")
+        return min(places, key=lambda place: place[2] != 0)
 
 
 def _within(name: str, symbol: Symbol) -> Iterator[str]:

@@ -66,8 +66,8 @@ def read_sizes(texts: Sequence[str] | None) -> dict[str, int]:
 def _with_size(specs: Sequence[TensorSpec], of: OpenSize, size: int) -> list[TensorSpec]:
     if not of.allows(size):
         raise UsageError(f"--size gives '{of.name}' the size {size}, but the module takes {of}")
-    axes = {(place.input, place.axis) for place in of.places}
+    known = {(place.input, place.axis): size + place.offset for place in of.places}
     return [
-        replace(spec, shape=tuple(size if (spec.name, axis) in axes else old for axis, old in enumerate(spec.shape)))
+        replace(spec, shape=tuple(known.get((spec.name, axis), old) for axis, old in enumerate(spec.shape)))
         for spec in specs
     ]

@@ -53,6 +53,18 @@ def _multi_head_attention(operands: Operands) -> list[Shape]:
     ]
 
 
+def _decoder_masked_attention(operands: Operands) -> list[Shape]:
+    """Of one token: the result, and the buffers, or caches with its position."""
+    query, key, past = operands.shape(0), operands.shape(1), operands.shape(5)
+    if query is None:
+        return [None]
+    width = _per_head(query[-1], 3) if key is None else query[-1]
+    cache = past
+    if past is not None and not operands.attribute("past_present_share_buffer", 0):
+        cache = [*past[:2], total(past[2], 1), past[3]]
+    return [[*query[:2], width], cache, cache]
+
+
 def _group_query_attention(operands: Operands) -> list[Shape]:
     """Keys and values may be packed behind the query; caches are as long as the longer of the given and the total."""
     query, key, past, whole = operands.shape(0), operands.shape(1), operands.shape(3), operands.values(6)
@@ -89,6 +101,7 @@ def _lstm(operands: Operands) -> list[Shape]:
 
 ATTENTION_SHAPES: Mapping[str, Rule] = {
     "Attention": _attention(past_index=4),
+    "DecoderMaskedMultiHeadAttention": _decoder_masked_attention,
     "DynamicQuantizeLSTM": _lstm,
     "EmbedLayerNormalization": _embedding,
     "GroupQueryAttention": _group_query_attention,

@@ -9,19 +9,18 @@ are bound, but for the number of positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from onnx import ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, ValueInfoProto
 
-from sartor.errors import UnsupportedModelError, UsageError
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.noise import noise_of
 from sartor.onnx_model.states.call_sizes import (
     NO_STATE,
-    CallFeeds,
     CallSizes,
     dims_of,
     inputs_of,
@@ -32,14 +31,18 @@ from sartor.onnx_model.states.call_sizes import (
 )
 from sartor.onnx_model.states.counted_positions import count_positions
 from sartor.onnx_model.states.grown_caches import Growing
-from sartor.onnx_model.states.position_tables import TableBound, table_bounds
+from sartor.onnx_model.states.open_positions import (
+    POSITIONS,
+    bound_dims,
+    forget_symbols,
+    most_positions,
+    opened_shapes,
+    set_dims,
+)
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.cache import BEFORE, Cache
 from sartor.settings.size_range import OpenShapes, SizeRange
 
-POSITIONS = "positions"
-"""The size of a cut model that is left open."""
-_USUAL_MOST = 2048
 # Tokens of a prompt that a call takes: enough for products to reuse weights, few enough to fill up the last call.
 _PROMPT, _PROMPT_PARTS, _LEAST_PROMPT = 32, 4, 4
 _TOKENS_RANK = 2
@@ -57,6 +60,7 @@ class CutModel:
         prompt: shapes of inputs with which a call has several tokens in place of one; empty if it cannot.
         fixed: what the model takes by inputs that it no longer has.
         encoded: inputs that an encoder gave, of lengths that are left open.
+        ranges: of sizes that no input of ``shapes`` has.
     """
 
     caches: tuple[Cache, ...]
@@ -66,6 +70,7 @@ class CutModel:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     fixed: tuple[BoundInput, ...] = ()
     encoded: tuple[str, ...] = ()
+    ranges: Mapping[str, SizeRange] = field(default_factory=dict)
 
     def explained(self, error: UnsupportedModelError) -> UnsupportedModelError:
         """Why a model that was cut cannot be imported for any size."""
@@ -95,15 +100,13 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     editor = GraphEditor(model.graph)
     sizes = CallSizes.of(model, growing, given)
     new, axis_of = sizes.new(model), {each.input: each.axis for each in growing}
-    bounds = table_bounds(model, editor, CallFeeds(model, sizes, growing), new)
-    most, source = _most(growing, given, bounds)
-    _check_room(most, source, new)
+    most, source = most_positions(model, editor, growing, given, sizes)
     prompt = _prompt(model, growing, given, sizes, most)
     _cut(model, growing, editor)
-    _forget_symbols(model)
+    forget_symbols(model)
     positions = SizeRange(new, most)
-    shapes = {value.name: _bound(value, sizes, axis_of, positions) for value in inputs_of(model)}
-    opened = {name: shape for name, shape in shapes.items() if any(isinstance(size, SizeRange) for size in shape)}
+    shapes = {value.name: bound_dims(value, sizes, axis_of, positions) for value in inputs_of(model)}
+    opened = opened_shapes(shapes)
     # With the largest lengths of what an encoder gave, and small ones.
     lengths = [False, True] if sizes.encoded else [False]
     shapes_at = [partial(_shapes_at, shapes, positions, is_small=is_small) for is_small in lengths]
@@ -112,6 +115,33 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     told = [f"{POSITIONS}={new}..{most}, {source}", *sizes.told]
     encoded = tuple(name for name in opened if is_encoded(name) and name not in axis_of)
     return CutModel(caches, opened, tuple(told), prompt, encoded=encoded)
+
+
+def open_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CutModel:
+    """Leave the number of positions open in a model whose callers pass the caches, in place: these have as many
+    positions as the model has behind a call, less those of the call.
+
+    Arguments and errors are those of ``cut_caches``.
+    """
+    sizes = CallSizes.of(model, growing, given)
+    new, axis_of = sizes.new(model), {each.input: each.axis for each in growing}
+    most, source = most_positions(model, GraphEditor(model.graph), growing, given, sizes)
+    positions, shapes = SizeRange(new, most), dict[str, tuple[int | SizeRange, ...]]()
+    for value in inputs_of(model):
+        if value.name in axis_of:
+            _shift(value, sizes, axis_of[value.name], new)
+        else:
+            shapes[value.name] = bound_dims(value, sizes, {}, positions)
+    forget_symbols(model)
+    told = [f"{POSITIONS}={new}..{most}, {source}; caches have {new} less", *sizes.told]
+    return CutModel((), opened_shapes(shapes), tuple(told), ranges={POSITIONS: positions})
+
+
+def _shift(value: ValueInfoProto, sizes: CallSizes, axis: int, new: int) -> None:
+    """Write the dimensions of a cache as it is before a call."""
+    dims = dims_of(value)
+    shifted = f"{POSITIONS} - {new}"
+    set_dims(value, [shifted if at == axis else sizes.size(value.name, dim) for at, dim in enumerate(dims)])
 
 
 def _shapes_at(shapes: OpenShapes, positions: SizeRange, number: int, *, is_small: bool) -> dict[str, tuple[int, ...]]:
@@ -148,33 +178,6 @@ def _prompt(
     ]
     found = {name: (sizes.size(name, dims[0]), count) for name, dims in shapes.items()}
     return {**given, **found, cache.name: tuple(lengths)}
-
-
-def _bound(
-    value: ValueInfoProto, sizes: CallSizes, axis_of: Mapping[str, int], positions: SizeRange
-) -> tuple[int | SizeRange, ...]:
-    """Bind the dimensions of an input, but for the number of positions, and the length of what an encoder gave."""
-    axis, found = axis_of.get(value.name), list[tuple[int | str, int | SizeRange]]()
-    for index, dim in enumerate(dims_of(value)):
-        if index == axis or (axis is None and isinstance(dim, str) and sizes.is_total(dim)):
-            found.append((POSITIONS, positions))
-        elif axis is None and dim in sizes.encoded:
-            found.append((sizes.joined.get(str(dim), dim), sizes.encoded[str(dim)]))
-        else:
-            size = sizes.size(value.name, dim)
-            found.append((size, size))
-    if axis is not None:
-        found.insert(0, found.pop(axis))
-    _set_dims(value, [dim for dim, _ in found])
-    return tuple(size for _, size in found)
-
-
-def _set_dims(value: ValueInfoProto, dims: Iterable[int | str]) -> None:
-    shape = value.type.tensor_type.shape
-    del shape.dim[:]
-    for each in dims:
-        known = {"dim_value": each} if isinstance(each, int) else {"dim_param": each}
-        shape.dim.append(TensorShapeProto.Dimension(**known))
 
 
 def _cut(model: ModelProto, growing: Sequence[Growing], editor: GraphEditor) -> None:
@@ -239,58 +242,3 @@ def _before(emit: Emitter, whole: str, growing: Growing, tokens: str) -> str:
     new = emit("Gather", emit("Shape", counted, part="new_shape"), place, part="new", axis=0)
     end = emit("Neg", new, part="end")
     return emit("Slice", whole, emit.constant([0], "start"), end, axis, part="before")
-
-
-def _forget_symbols(model: ModelProto) -> None:
-    """Drop names of sizes, some of which are bound now, from values inside."""
-    for value in (*model.graph.value_info, *model.graph.output):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.HasField("dim_param"):
-                dim.Clear()
-
-
-def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableBound]) -> tuple[int, str]:
-    """The most positions, and where the number comes from."""
-    asked = {each.input: given[each.input][each.axis] for each in growing if each.input in given}
-    for name, size in asked.items():
-        if not isinstance(size, SizeRange) or size.multiple != 1:
-            raise UsageError(
-                f"--shape gives the cache '{name}' {size} positions, but it grows: give a range, as 1..512, or "
-                f"{NO_STATE}"
-            )
-    mosts = {size.most for size in asked.values() if isinstance(size, SizeRange)}
-    if len(mosts) > 1:
-        raise UsageError(f"--shape gives caches different lengths: {sorted(mosts)}")
-    known = sorted((each.most, each.table) for each in bounds if each.most is not None)
-    if mosts:
-        most = mosts.pop()
-        if known and known[0][0] < most:
-            raise UsageError(
-                f"--shape gives caches {most} positions, and the table '{known[0][1]}' has rows for {known[0][0]}: "
-                "give them a range up to that"
-            )
-        return most, "as given"
-    if unknown := next((each.table for each in bounds if each.most is None), None):
-        raise UnsupportedModelError(
-            f"for how many positions the table '{unknown}' has rows cannot be told; give the cache "
-            f"'{growing[0].input}' a range by --shape, or {NO_STATE}"
-        )
-    if known and (known[0][0] < _USUAL_MOST or not all(each.is_ample for each in bounds)):
-        return known[0][0], f"as long as the table '{known[0][1]}'"
-    return _USUAL_MOST, "the usual bound"
-
-
-def _check_room(most: int, source: str, new: int) -> None:
-    """Make sure that caches have room for a call, and for more.
-
-    Raises:
-        UsageError: if not for a call.
-        UnsupportedModelError: if for no more.
-    """
-    if most < new:
-        raise UsageError(
-            f"a call has {new} positions, and caches have room for {max(0, most)}, {source}; change either by --shape"
-        )
-    if most == new:
-        count = "one position" if new == 1 else f"the {new} positions of a call and no more"
-        raise UnsupportedModelError(f"caches have room for {count}, {source}; {NO_STATE}")

@@ -267,6 +267,14 @@ def test_a_symbol_has_one_range_in_all_inputs() -> None:
         OpenDims(declared, {"a": (SizeRange(1, 8), 3), "b": (SizeRange(1, 9), 5)})
 
 
+def test_a_symbol_with_a_number_has_the_size_of_the_symbol_and_so_much_more() -> None:
+    declared: dict[str, tuple[int | str, ...]] = {"a": ("n - 1", 3), "b": (2, "n"), "c": ("m + 2", "n")}
+    dims = OpenDims(declared, {}, {"n": SizeRange(1, 8)})
+    assert dims.symbols == (Symbol("n", 1, 8),)
+    assert dims.shapes({"n": 1}) == {"a": (0, 3), "b": (2, 1)}
+    assert OpenDims(declared, {"c": (5, 4)}).shapes({}) == {"a": (3, 3), "b": (2, 4), "c": (5, 4)}
+
+
 def test_sizes_are_checked_from_the_least_on_at_neighbours() -> None:
     batch, tokens, width = Symbol("b", 1, 8), Symbol("t", 1, 512), Symbol("w", 32, 640, 32)
     assert checked_sizes([tokens]) == [{"t": 1}, {"t": 23}, {"t": 24}, {"t": 25}]

@@ -20,6 +20,7 @@ from sartor.reference.trusted.oracles import (
     attention,
     convolutions,
     fills,
+    masked_decoding,
     normalisations,
     packed_attention,
     quantised,
@@ -94,6 +95,11 @@ DEVIATIONS: Mapping[Operator, Deviation] = {
         _has_no_kernel,
         quantised.product_by_blocks,
         "its CPU kernel takes 2, 4 and 8 bits, of which 2 in blocks of up to 256",
+    ),
+    (_MICROSOFT, "DecoderMaskedMultiHeadAttention"): Deviation(
+        lambda node, types: masked_decoding.deviates(node),
+        masked_decoding.masked_decoding,
+        "its CPU kernel takes no packed operands and no caches that grow, and reads other keys of beams",
     ),
     (_MICROSOFT, "MultiHeadAttention"): Deviation(
         lambda node, types: packed_attention.is_packed(node),

@@ -55,6 +55,11 @@ SAMPLES: Mapping[str, Sample] = {
     "BiasSplitGelu": Sample([_X, _ROW]),
     "CDist": Sample([(3, 8), (4, 8)], attributes={"metric": "euclidean"}),
     "ConvTransposeWithDynamicPads": Sample([_IMAGE, _values(4, 2, 3, 3), np.array([1, 1, 0, 0])]),
+    "DecoderMaskedMultiHeadAttention": Sample(
+        [*[(2, 1, 8)] * 3, None, None, (2, 2, 5, 4), (2, 2, 5, 4), np.array([3])],
+        3,
+        {"num_heads": 2, "past_present_share_buffer": 1},
+    ),
     "DequantizeLinear": Sample([_X, _ONE, _NONE]),
     "DynamicQuantizeLSTM": Sample(
         [

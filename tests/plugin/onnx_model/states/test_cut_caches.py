@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
-from sartor.onnx_model.states.cut_caches import CutModel, cut_caches
+from sartor.onnx_model.states.cut_caches import CutModel, cut_caches, open_caches
 from sartor.onnx_model.states.grown_caches import growing_caches
 from sartor.runtime.driver.cache import BEFORE, Cache
 from sartor.runtime.driver.signature import Array
@@ -65,6 +65,21 @@ def test_sizes_are_bound_but_for_the_number_of_positions() -> None:
     given = cut(ONE.model(), {KEY: (3, 2, SizeRange(1, 9), 8), "input_ids": (3, 1)})
     assert given.shapes[VALUE] == (SizeRange(1, 9), 3, 2, 8)
     assert given.sources == ("positions=1..9, as given",)
+
+
+def test_caches_that_callers_pass_have_a_calls_positions_less() -> None:
+    model = ONE.model()
+    growing = growing_caches(model, {}, finds=True)
+    found = open_caches(model, growing, {"input_ids": (3, 2), KEY: (3, 2, SizeRange(1, 9), 8)})
+    assert found.shapes == {"attention_mask": (3, SizeRange(2, 9))}
+    assert found.ranges == {"positions": SizeRange(2, 9)}
+    dims = {
+        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in model.graph.input
+    }
+    assert dims[KEY] == dims[VALUE] == [3, 2, "positions - 2", 8]
+    assert dims["attention_mask"] == [3, "positions"]
+    assert dims["input_ids"] == [3, 2]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ _STRINGS = "works on strings; compute its result outside, and make it an input o
 CONTRIB_REASONS: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            *("DecoderAttention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention"),
+            *("DecoderAttention", "DecoderMaskedSelfAttention"),
             *("PagedAttention", "SparseAttention", "SparsePagedAttention"),
         ),
         _PAST,

@@ -1,0 +1,120 @@
+"""A decoder that keeps nothing: callers pass caches of any length, and get them with the call's positions behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import sartor
+from sartor.artifact import Artifact
+from sartor.config import CompileConfig
+from sartor.errors import UsageError
+from sartor.runtime.driver.signature import Array
+from sartor.runtime.files.open_sizes import Place
+from sartor.runtime.manifest import SHIFTED_FORMAT, Manifest, read_manifest
+from sartor.runtime.output_error import relative_error
+from sartor.runtime.reference import OnnxRuntimeReference
+from sartor.runtime.session import Session
+from tests.cache_models import POSITIONS, Decoder
+from tests.plugin.calling import call, parsed
+
+DECODER = Decoder(layers=1, has_mask=True)
+KEY, VALUE = "past_key_values.0.key", "past_key_values.0.value"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("decoder") / "decoder.onnx"
+    onnx.save(DECODER.model(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("out")
+    config = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", time_budget=0, finds_states=False)
+    return sartor.compile(model, config, output=folder / "decoder.vmfb")
+
+
+def feeds(past: int, masked: int | None = None) -> dict[str, Array]:
+    random = np.random.default_rng(past)
+    caches = {
+        name: random.standard_normal((1, DECODER.groups, past, DECODER.width)).astype(np.float32)
+        for name in (KEY, VALUE)
+    }
+    one = np.array([[past % DECODER.words]], np.int64)
+    mask = np.ones((1, past + 1 if masked is None else masked), np.int64)
+    return {"input_ids": one, "position_ids": np.array([[past]]), "attention_mask": mask, **caches}
+
+
+def test_caches_of_any_length_are_taken_and_given(artifact: Artifact, model: Path) -> None:
+    reference = OnnxRuntimeReference(model, threads=1)
+    assert artifact.sizes[0] == f"positions=1..{POSITIONS}, as long as the table 'c1'; caches have 1 less"
+    with Session(artifact.path, threads=1) as session:
+        assert not session.get_states()
+        for past in (0, 1, 5, POSITIONS - 1, 0):
+            given, expected = session.run(None, feeds(past)), reference(feeds(past))
+            assert given[1].shape == (1, DECODER.groups, past + 1, DECODER.width)
+            assert relative_error(given, expected) < 1e-5, past
+
+
+def test_the_manifest_says_how_long_caches_are(artifact: Artifact) -> None:
+    manifest = read_manifest(artifact.path)
+    (size,) = manifest.sizes
+    assert manifest.format == SHIFTED_FORMAT
+    assert {*size.places} == {Place("attention_mask", 1), Place(KEY, 2, -1), Place(VALUE, 2, -1)}
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    ran = parsed(call("sartor", "run", artifact.path, "--size", "positions=7", "--json"))
+    assert ran["outputs"][1]["shape"] == [1, DECODER.groups, 7, DECODER.width]
+
+
+@pytest.mark.parametrize(
+    ("past", "masked", "said"),
+    [
+        (
+            5,
+            7,
+            r"'positions' is 7 in dimension 1 of input 'attention_mask' and 6 in dimension 2 of input 'past.*1 less",
+        ),
+        (POSITIONS, None, f"input 'attention_mask' has the size {POSITIONS + 1}"),
+    ],
+)
+def test_other_lengths_are_refused(artifact: Artifact, past: int, masked: int | None, said: str) -> None:
+    with Session(artifact.path, threads=1) as session, pytest.raises(UsageError, match=said):
+        session.run(None, feeds(past, masked))
+
+
+@pytest.mark.parametrize(("past", "masked"), [(3, 4), (3, 9), (9, 4), (POSITIONS, POSITIONS + 1), (0, 1)])
+def test_stock_tools_run_it_and_the_module_refuses_masks_of_another_length(
+    artifact: Artifact, model: Path, tmp_path: Path, past: int, masked: int
+) -> None:
+    options = ["--device=local-sync", "--function=main_graph"]
+    options += [f"--output=@{tmp_path / f'{name}.npy'}" for name in ("logits", "key", "value")]
+    for index, name in enumerate(each.name for each in read_manifest(artifact.path).inputs):
+        np.save(tmp_path / f"{index}.npy", feeds(past, masked)[name])
+        options.append(f"--input=@{tmp_path / f'{index}.npy'}")
+    command = [str(Path(sysconfig.get_path("scripts")) / "iree-run-module"), f"--module={artifact.path}", *options]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if masked != past + 1 or past == POSITIONS:
+        assert result.returncode != 0
+        assert "INVALID_ARGUMENT" in result.stderr or "a size is not in the range" in result.stderr
+    else:
+        given = [np.load(tmp_path / f"{name}.npy") for name in ("logits", "key", "value")]
+        assert relative_error(given, OnnxRuntimeReference(model, threads=1)(feeds(past))) < 1e-5
+
+
+def test_the_number_is_read_from_caches_where_there_is_no_mask(tmp_path: Path) -> None:
+    path = tmp_path / "decoder.onnx"
+    onnx.save(replace(DECODER, has_mask=False).model(), path)
+    config = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", time_budget=0, finds_states=False)
+    made, reference = sartor.compile(path, config), OnnxRuntimeReference(path, threads=1)
+    with Session(made.path, threads=1) as session:
+        for past in (0, 4):
+            given = {name: array for name, array in feeds(past).items() if name != "attention_mask"}
+            assert relative_error(session.run(None, given), reference(given)) < 1e-5
