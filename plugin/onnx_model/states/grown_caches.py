@@ -48,13 +48,22 @@ def growing_caches(model: ModelProto, declared: Mapping[str, str], *, finds: boo
 
 def _of_input(name: str, editor: GraphEditor) -> Iterator[Growing]:
     rank = editor.rank(name)
+    for read, moved in ((name, None), *_reordered(name, rank, editor)):
+        for node in editor.consumers(read):
+            if node.op_type != "Concat" or node.domain or len(node.input) != 2 or node.input[0] != read or not rank:
+                continue
+            axis = int(attributes(node).get("axis", 0)) % rank
+            output = _output(node.output[0], editor)
+            if output and axis != moved and _is_open(name, axis, editor):
+                yield Growing(name, output, axis, node.output[0])
+
+
+def _reordered(name: str, rank: int | None, editor: GraphEditor) -> Iterator[tuple[str, int]]:
+    """The cache as a search by beams goes on with it, and the axis of the beams."""
     for node in editor.consumers(name):
-        if node.op_type != "Concat" or node.domain or len(node.input) != 2 or node.input[0] != name or not rank:
-            continue
-        axis = int(attributes(node).get("axis", 0)) % rank
-        output = _output(node.output[0], editor)
-        if output and _is_open(name, axis, editor):
-            yield Growing(name, output, axis, node.output[0])
+        is_gather = node.op_type == "Gather" and not node.domain and node.input[0] == name
+        if is_gather and rank and editor.rank(node.input[1]) == 1:
+            yield node.output[0], int(attributes(node).get("axis", 0)) % rank
 
 
 def _output(name: str, editor: GraphEditor) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import ModelProto, TensorProto, helper
 
 import sartor
 from sartor.artifact import Artifact
@@ -21,11 +22,12 @@ from sartor.runtime.manifest import SHIFTED_FORMAT, Manifest, read_manifest
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
-from tests.cache_models import POSITIONS, Decoder
+from tests.cache_models import Decoder
 from tests.plugin.calling import call, parsed
 
 DECODER = Decoder(layers=1, has_mask=True)
 KEY, VALUE = "past_key_values.0.key", "past_key_values.0.value"
+MOST = 4
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,24 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     folder = tmp_path_factory.mktemp("out")
     config = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", time_budget=0, finds_states=False)
-    return sartor.compile(model, config, output=folder / "decoder.vmfb")
+    shapes = {KEY: (1, DECODER.groups, f"1..{MOST}", DECODER.width)}
+    return sartor.compile(model, config, shapes=shapes, output=folder / "decoder.vmfb")
+
+
+def searching(model: ModelProto) -> ModelProto:
+    """A decoder of a search by beams, of which each goes on from the caches of one that an input names."""
+    model.graph.input.append(helper.make_tensor_value_info("beam_idx", TensorProto.INT64, ["batch"]))
+    nodes = [*model.graph.node]
+    for node in nodes:
+        if node.op_type == "Concat" and node.input[0].startswith("past"):
+            node.input[0] = f"reordered_{node.input[0]}"
+    moves = [
+        helper.make_node("Gather", [name, "beam_idx"], [f"reordered_{name}"], name=f"reorder_{name}")
+        for name in (KEY, VALUE)
+    ]
+    del model.graph.node[:]
+    model.graph.node.extend([*moves, *nodes])
+    return model
 
 
 def feeds(past: int, masked: int | None = None) -> dict[str, Array]:
@@ -55,10 +74,10 @@ def feeds(past: int, masked: int | None = None) -> dict[str, Array]:
 
 def test_caches_of_any_length_are_taken_and_given(artifact: Artifact, model: Path) -> None:
     reference = OnnxRuntimeReference(model, threads=1)
-    assert artifact.sizes[0] == f"positions=1..{POSITIONS}, as long as the table 'c1'; caches have 1 less"
+    assert artifact.sizes[0] == f"positions=1..{MOST}, as given; caches have 1 less"
     with Session(artifact.path, threads=1) as session:
         assert not session.get_states()
-        for past in (0, 1, 5, POSITIONS - 1, 0):
+        for past in (0, 1, MOST - 1, 0):
             given, expected = session.run(None, feeds(past)), reference(feeds(past))
             assert given[1].shape == (1, DECODER.groups, past + 1, DECODER.width)
             assert relative_error(given, expected) < 1e-5, past
@@ -70,8 +89,8 @@ def test_the_manifest_says_how_long_caches_are(artifact: Artifact) -> None:
     assert manifest.format == SHIFTED_FORMAT
     assert {*size.places} == {Place("attention_mask", 1), Place(KEY, 2, -1), Place(VALUE, 2, -1)}
     assert Manifest.from_json(manifest.to_json()) == manifest
-    ran = parsed(call("sartor", "run", artifact.path, "--size", "positions=7", "--json"))
-    assert ran["outputs"][1]["shape"] == [1, DECODER.groups, 7, DECODER.width]
+    ran = parsed(call("sartor", "run", artifact.path, "--size", "positions=3", "--json"))
+    assert ran["outputs"][1]["shape"] == [1, DECODER.groups, 3, DECODER.width]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +101,7 @@ def test_the_manifest_says_how_long_caches_are(artifact: Artifact) -> None:
             7,
             r"'positions' is 7 in dimension 1 of input 'attention_mask' and 6 in dimension 2 of input 'past.*1 less",
         ),
-        (POSITIONS, None, f"input 'attention_mask' has the size {POSITIONS + 1}"),
+        (MOST, None, f"input 'attention_mask' has the size {MOST + 1}"),
     ],
 )
 def test_other_lengths_are_refused(artifact: Artifact, past: int, masked: int | None, said: str) -> None:
@@ -90,7 +109,7 @@ def test_other_lengths_are_refused(artifact: Artifact, past: int, masked: int | 
         session.run(None, feeds(past, masked))
 
 
-@pytest.mark.parametrize(("past", "masked"), [(3, 4), (3, 9), (9, 4), (POSITIONS, POSITIONS + 1), (0, 1)])
+@pytest.mark.parametrize(("past", "masked"), [(3, 4), (1, 4), (3, 2), (MOST, MOST + 1), (0, 1)])
 def test_stock_tools_run_it_and_the_module_refuses_masks_of_another_length(
     artifact: Artifact, model: Path, tmp_path: Path, past: int, masked: int
 ) -> None:
@@ -101,7 +120,7 @@ def test_stock_tools_run_it_and_the_module_refuses_masks_of_another_length(
         options.append(f"--input=@{tmp_path / f'{index}.npy'}")
     command = [str(Path(sysconfig.get_path("scripts")) / "iree-run-module"), f"--module={artifact.path}", *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if masked != past + 1 or past == POSITIONS:
+    if masked != past + 1 or past == MOST:
         assert result.returncode != 0
         assert "INVALID_ARGUMENT" in result.stderr or "a size is not in the range" in result.stderr
     else:
@@ -109,12 +128,22 @@ def test_stock_tools_run_it_and_the_module_refuses_masks_of_another_length(
         assert relative_error(given, OnnxRuntimeReference(model, threads=1)(feeds(past))) < 1e-5
 
 
-def test_the_number_is_read_from_caches_where_there_is_no_mask(tmp_path: Path) -> None:
-    path = tmp_path / "decoder.onnx"
-    onnx.save(replace(DECODER, has_mask=False).model(), path)
-    config = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", time_budget=0, finds_states=False)
-    made, reference = sartor.compile(path, config), OnnxRuntimeReference(path, threads=1)
+def test_beams_reorder_caches_whose_length_tells_the_number_of_positions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, beams = tmp_path / "decoder.onnx", 3
+    onnx.save(searching(replace(DECODER, has_mask=False).model()), path)
+    config = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", time_budget=0)
+    made = sartor.compile(path, config, shapes={"input_ids": (beams, 1), "position_ids": (beams, 1)})
+    assert "callers pass the caches: node 'reorder_" in caplog.text
+    reference = OnnxRuntimeReference(path, threads=1)
     with Session(made.path, threads=1) as session:
         for past in (0, 4):
-            given = {name: array for name, array in feeds(past).items() if name != "attention_mask"}
-            assert relative_error(session.run(None, given), reference(given)) < 1e-5
+            given = {name: np.repeat(array, beams, axis=0) for name, array in feeds(past).items()}
+            given |= {
+                name: array + np.arange(beams)[:, None, None, None] for name, array in given.items() if "past" in name
+            }
+            typed = {name: array.astype(np.float32) if "past" in name else array for name, array in given.items()}
+            typed = {**typed, "beam_idx": np.array([2, 0, 0])}
+            del typed["attention_mask"]
+            assert relative_error(session.run(None, typed), reference(typed)) < 1e-5

@@ -107,6 +107,21 @@ def test_what_reads_a_cache_by_itself_is_refused() -> None:
         cut(model)
 
 
+def test_caches_that_beams_reorder_are_found_and_not_kept() -> None:
+    model = ONE.model()
+    model.graph.input.append(helper.make_tensor_value_info("beam_idx", TensorProto.INT64, ["batch"]))
+    for node in model.graph.node:
+        if node.op_type == "Concat" and node.input[0] == KEY:
+            node.input[0] = "moved"
+    model.graph.node.insert(0, helper.make_node("Gather", [KEY, "beam_idx"], ["moved"], name="reorder"))
+    growing = growing_caches(model, {}, finds=True)
+    assert [(each.input, each.axis) for each in growing] == [(KEY, 2), (VALUE, 2)]
+    with pytest.raises(UnsupportedModelError, match="node 'reorder' reads the cache"):
+        cut_caches(model, growing, {})
+    model.graph.node[0].attribute.append(helper.make_attribute("axis", 2))
+    assert [each.input for each in growing_caches(model, {}, finds=True)] == [VALUE]
+
+
 def test_caches_of_one_length_and_other_names_do_not_grow() -> None:
     model = ONE.model()
     assert not growing_caches(model, {}, finds=False)
