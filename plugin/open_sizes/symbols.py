@@ -62,7 +62,8 @@ class OpenDims:
                 self._note(name, symbol, size, sizes)
         for name in {**declared, **shapes}:
             dims = declared.get(name) or self._named(declared, name, shapes[name])
-            self._dims[name] = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
+            if any(isinstance(dim, str) for dim in dims):
+                self._dims[name] = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
 
     @staticmethod
     def _named(declared: DeclaredDims, name: str, shape: tuple[int | SizeRange, ...]) -> tuple[int | str, ...]:
@@ -97,7 +98,7 @@ class OpenDims:
         for name, dims in self._dims.items():
             bound = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
             known = tuple(each for each in bound if isinstance(each, int))
-            if len(known) == len(dims) and any(isinstance(dim, str) for dim in dims):
+            if len(known) == len(dims):
                 found[name] = known
         return found
 
