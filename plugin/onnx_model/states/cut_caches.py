@@ -124,7 +124,7 @@ def open_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes
     Arguments and errors are those of ``cut_caches``.
     """
     sizes = CallSizes.of(model, growing, given)
-    new, axis_of = sizes.new(model), {each.input: each.axis for each in growing}
+    new, axis_of = sizes.new(model), {cache.input: cache.axis for cache in growing}
     most, source = most_positions(model, GraphEditor(model.graph), growing, given, sizes)
     positions, shapes = SizeRange(new, most), dict[str, tuple[int | SizeRange, ...]]()
     for value in inputs_of(model):

@@ -17,7 +17,7 @@ _KEY, _MASK, _ADDEND, _PAST, _LENGTH, _ORIGINS, _BIAS = 1, 3, 4, 5, 7, 9, 10
 def deviates(node: NodeProto) -> bool:
     """Whether beams share buffers, operands are packed, or caches grow."""
     given = {index for index, name in enumerate(node.input) if name}
-    is_shared = any(each.name == "past_present_share_buffer" and each.i for each in node.attribute)
+    is_shared = any(option.name == "past_present_share_buffer" and option.i for option in node.attribute)
     return _ORIGINS in given or _KEY not in given or (_PAST in given and not is_shared)
 
 
@@ -31,9 +31,9 @@ def masked_decoding(call: Call) -> list[Array]:
     flat = [query[:, 0], *(call.wide(index)[:, 0] for index in (1, 2))] if call.input(_KEY) is not None else None
     operands = np.split(query[:, 0], 3, axis=-1) if flat is None else flat
     if call.input(_BIAS) is not None:
-        operands = [each + part for each, part in zip(operands, np.split(call.wide(_BIAS), 3), strict=True)]
+        operands = [operand + part for operand, part in zip(operands, np.split(call.wide(_BIAS), 3), strict=True)]
     batch, width = len(query), operands[0].shape[-1]
-    query, *new = (each.reshape(batch, heads, -1) for each in operands)
+    query, *new = (operand.reshape(batch, heads, -1) for operand in operands)
     is_shared, presents = call.whole("past_present_share_buffer", 0), list[Array]()
     for index, row in enumerate(new):
         past = call.wide(_PAST + index)
@@ -53,7 +53,7 @@ def masked_decoding(call: Call) -> list[Array]:
             scores += np.where(mask[sequence, : before + 1] > 0, 0.0, call.number("mask_filter_value", -10000.0))
         result[sequence] = np.einsum("hj,hjd->hd", softmax(scores), values)
     kind = call.given(0)
-    return [rounded(each, kind) for each in (result.reshape(batch, 1, width), *presents)]
+    return [rounded(array, kind) for array in (result.reshape(batch, 1, width), *presents)]
 
 
 def _of_beam(call: Call, sequence: int, before: int, present: Array) -> Array:

@@ -54,16 +54,16 @@ class _Sizes:
 def _decoder_masked_attention(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Queries, keys and values are [batch, 1, width], or all three packed; buffers [batch, heads, positions, width of a
     head]."""
-    found = attributes(node)
+    options = attributes(node)
     _refuse(node, editor)
-    if not found.get("past_present_share_buffer") or not optional_input(node, _PAST_KEY):
+    if not options.get("past_present_share_buffer") or not optional_input(node, _PAST_KEY):
         return _several_headed(node, editor)
     shape, room = editor.shape(node.input[0]), editor.shape(node.input[_PAST_KEY])
     origins = optional_input(node, _ORIGINS)
     if shape is None or room is None or (origins and editor.shape(origins) is None):
         return None
     beams = (editor.shape(origins) or (0, 1))[1] if origins else 1
-    sizes = _Sizes(shape[0], beams, int(found["num_heads"]), room[3], room[2])
+    sizes = _Sizes(shape[0], beams, int(options["num_heads"]), room[3], room[2])
     emit = Emitter(editor, node)
     query, key, value = _operands(emit, sizes)
     before = emit("Reshape", node.input[_LENGTH], emit.constant([1], "one"), part="before")
@@ -112,7 +112,7 @@ def _several_headed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
     order = (0, _KEY, _VALUE, _BIAS, _MASK, _ADDEND, _PAST_KEY, _PAST_VALUE)
     names = [optional_input(node, index) for index in order]
     if names[_MHA_BIAS] and len(shapes[1]) == _BY_HEAD_RANK:
-        bounds = [emit.constant([each], "bound") for each in (0, shapes[0][2])]
+        bounds = [emit.constant([bound], "bound") for bound in (0, shapes[0][2])]
         names[0] = emit("Add", names[0], emit("Slice", names[_MHA_BIAS], *bounds, part="own_bias"), part="bias")
         names[_MHA_BIAS] = ""
     options = {name: value for name, value in attributes(node).items() if name in ("mask_filter_value", "scale")}
@@ -169,7 +169,7 @@ def _places(emit: Emitter, sizes: _Sizes, before: str) -> str:
     taken = emit("Cast", origins, part="origins", to=TensorProto.INT64)
     if given != sizes.room:
         missing = np.zeros((searches, sizes.beams, max(0, sizes.room - given)), np.int64)
-        bounds = [emit.constant([each], "bound") for each in (0, min(given, sizes.room), 2)]
+        bounds = [emit.constant([bound], "bound") for bound in (0, min(given, sizes.room), 2)]
         taken = emit("Slice", taken, *bounds, part="origins")
         taken = emit("Concat", taken, emit.constant(missing, "others"), part="origins", axis=2)
     first = np.arange(searches, dtype=np.int64)[:, None, None] * sizes.beams
