@@ -22,7 +22,12 @@ def _walk(question: str) -> list[tuple[str, str]]:
 
 
 def _defined(source: str) -> set[str]:
-    return {each.name for each in ast.parse(source).body if isinstance(each, (ast.ClassDef, ast.FunctionDef))}
+    body = ast.parse(source).body
+    assigned = (target for node in body if isinstance(node, ast.Assign) for target in node.targets)
+    return {
+        *(node.name for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef))),
+        *(target.id for target in assigned if isinstance(target, ast.Name)),
+    }
 
 
 @pytest.mark.parametrize("question", MOST)

@@ -21,6 +21,9 @@ from tests.plugin.onnx_model.builders import FLOAT, model, node
 ROOT = Path(__file__).parents[2]
 DESCRIPTOR = "cpu:f32/pool.nchw4c"
 ANCHOR = "    # For fused tasks.\n"
+IMPORTED = """from sartor.codegen.ir.variants.formats import Algorithm, alone
+from sartor.codegen.routines.iree.small_blocks import SmallBlocks
+"""
 # What the search knows of the task's variants, and what it would pick of them.
 SEARCH = f"""
 import json, sys
@@ -87,9 +90,9 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Added:
     (routines / "iree" / "small_blocks.py").write_text(example(), encoding="utf-8")
     listed = (routines / "__init__.py").read_text(encoding="utf-8")
     assert listed.count(ANCHOR) == 1
-    listed = listed.replace(ANCHOR, f"    SmallBlocks(),\n{ANCHOR}")
-    imported = "from sartor.codegen.routines.iree.small_blocks import SmallBlocks\n\nROUTINES:"
-    (routines / "__init__.py").write_text(listed.replace("\nROUTINES:", imported), encoding="utf-8")
+    (row,) = re.findall(r"`(Row\(.*SmallBlocks.*\),)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    listed = listed.replace(ANCHOR, f"    {row}\n{ANCHOR}")
+    (routines / "__init__.py").write_text(listed.replace("\nTABLE:", f"{IMPORTED}\nTABLE:"), encoding="utf-8")
     pooling = node("MaxPool", ["x"], ["y"], name="pool", kernel_shape=[3, 3], strides=[2, 2])
     onnx.save(model([pooling], [("x", (1, 16, 15, 15), FLOAT)], ["y"]), folder / "pool.onnx")
     return Added(tree / "package", folder / "pool.onnx")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
+from sartor.codegen.ir.variants.renamed import renamed
 from sartor.errors import UsageError
 from sartor.publishing import written
 from sartor.runtime.driver.bound_input import Number
@@ -37,7 +38,7 @@ class LayerChoice:
         layer: its name.
         nodes: names of the ONNX nodes that it computes.
         task: key of the task.
-        variant: descriptor of the variant.
+        variant: descriptor of the variant, by the name that its routine has now.
         seconds: predicted time without adapts; None if it was not measured.
         in_place: time within the whole network, fitted to the network's; None if it was not measured.
         operations: number of operations, a multiply-add counting as two; 0 unless it is a convolution, product or
@@ -53,7 +54,7 @@ class LayerChoice:
     layer: str
     nodes: tuple[str, ...]
     task: str
-    variant: str
+    variant: Annotated[str, AfterValidator(renamed)]
     symbol: str
     seconds: float | None
     in_place: float | None

@@ -23,6 +23,7 @@ from sartor.cli.options.common import (
 )
 from sartor.cli.options.constraints import PrecisionOption, read_precision
 from sartor.cli.output.terminal import show_json, show_table, tuning_progress
+from sartor.cli.tables.format_table import show_formats
 from sartor.cli.tables.ledger_table import show_ledgers
 from sartor.codegen.ir.graph import Childnet
 from sartor.codegen.ir.layer import Layer
@@ -53,6 +54,9 @@ def routines(
         ),
     ] = None,
     precision: PrecisionOption = None,
+    formats: Annotated[
+        bool, typer.Option("--formats", help="Show which algorithms exist in which formats, and why not in others.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """List the routines and what they need of the CPU.
@@ -64,8 +68,10 @@ def routines(
     of_models = {"--target": target != "cpu", "--cpu": cpu, "--arch": arch, "--shape": shape, "--bind": bind}
     if model is None:
         _refuse_options(of_models | of_layers)
-        _show_routines(json)
+        show_formats(as_json=json) if formats else _show_routines(json)
         return
+    if formats:
+        raise UsageError("--formats is about all routines, whatever the model; leave the model out")
     if layer is None and precision is not None:
         raise UsageError("--precision is for what a compilation would measure for a layer; name one with --layer")
     config = CompileConfig(

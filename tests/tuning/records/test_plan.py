@@ -55,6 +55,12 @@ def test_a_plan_reads_back_as_it_was(tmp_path: Path) -> None:
     assert path.read_bytes() == first
 
 
+def test_a_plan_from_before_a_routine_was_renamed_has_its_new_name() -> None:
+    data = json.loads(PLAN.text())
+    data["layers"][0]["variant"] = "cpu:f32/block.columns_of_panels{lanes=16,vectors=4}"
+    assert Plan.from_json(data, "'plan.json'").layers[0].variant == "cpu:f32/block.columns_of_4{lanes=16}"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -14,7 +14,7 @@ from sartor.errors import UsageError
 from sartor.tuning.store.sqlite import schema
 from sartor.tuning.store.sqlite.errors import NewerStoreError
 from sartor.tuning.store.store import Store
-from tests.tuning.store.store_samples import FAILURE, KEY, MEASUREMENT, of_here
+from tests.tuning.store.store_samples import FAILURE, KEY, MEASUREMENT, keyed, of_here
 
 HERE = Path(__file__).parent
 
@@ -34,6 +34,14 @@ def test_databases_of_every_version_are_read(path: Path, version: int) -> None:
         assert store.get(KEY) == MEASUREMENT
         assert store.get(FAILURE.key) == FAILURE
         store.put(replace(FAILURE, message="again"))
+
+
+def test_measurements_from_before_a_routine_was_renamed_have_its_new_name(path: Path) -> None:
+    old, new = "cpu:f32/block.columns_of_panels{lanes=16,vectors=4}", "cpu:f32/block.columns_of_4{lanes=16}"
+    with Store.open(path) as store:
+        store.put(keyed(MEASUREMENT, variant=old))
+    with Store.open(path) as store:
+        assert list(store.measurements()) == [keyed(MEASUREMENT, variant=new)]
 
 
 def test_an_older_database_is_brought_up_to_date(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

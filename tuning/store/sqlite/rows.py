@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 from types import UnionType
 
+from sartor.codegen.ir.variants.renamed import renamed
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 
 KEY_COLUMNS = tuple(field.name for field in fields(MeasurementKey))
@@ -76,7 +77,8 @@ def from_row(row: Row) -> Measurement:
         # SQLite keeps a value of any type in any column.
         if not isinstance(value, _TYPES.get(column, str)):
             raise ValueError(f"{column} is {type(value).__name__}")
-    key = MeasurementKey(*row[: len(KEY_COLUMNS)])  # type: ignore[arg-type]
+    stored = MeasurementKey(*row[: len(KEY_COLUMNS)])  # type: ignore[arg-type]
+    key = replace(stored, variant=renamed(stored.variant))
     status, samples, baseline, *rest = row[len(KEY_COLUMNS) :]
     try:
         return Measurement(key, Status(status), unpack(samples), unpack(baseline), *rest)  # type: ignore[arg-type]
