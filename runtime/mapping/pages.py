@@ -18,6 +18,9 @@ CAN_MOVE = sys.platform.startswith("linux") and hasattr(mmap, "MADV_HUGEPAGE")
 POPULATE_READ, POPULATE_WRITE = 22, 23
 """Advice that brings pages into memory and maps them; Linux has it since 5.14, Python does not name it."""
 
+COLLAPSE = 25
+"""Advice that moves what is present into huge pages; Linux has it since 6.1."""
+
 # More than a module's code and directory, which end it, commonly take.
 _END = 512 << 10
 

@@ -12,10 +12,12 @@ from sartor.runtime.driver.device_array import DeviceArray, from_view, upload
 from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array
 from sartor.runtime.driver.state import RESET_SUFFIX, RESTORE_SUFFIX, STATES_SUFFIX
-from sartor.runtime.mapping.heap import take_by_pages
+from sartor.runtime.mapping.heap import take_by_pages, take_huge_pages
 from sartor.runtime.runs.kept_states import given_states
 
 _LENGTH = TensorSpec("length", "int64", (1,))
+# Calls after which it is looked how full the caches are.
+_OFTEN = 64
 
 
 class KeptCaches:
@@ -40,6 +42,7 @@ class KeptCaches:
         self.advice = "begin again by reset() or restore()"
         # The buffers stay where they are as long as the module is loaded.
         self._shared = self.places() if program.device.host_memory else []
+        self._are_moved, self._calls = False, 0
         if not self.length:
             self._take_by_pages()
 
@@ -47,6 +50,17 @@ class KeptCaches:
         """Let buffers have memory for what lives, and not in huge pages, before anything does."""
         for address, size in self._shared:
             take_by_pages(address, size)
+
+    def _take_huge_pages(self) -> None:
+        """Let buffers that are half full have huge pages, as all of what lives is read in each call."""
+        if self._are_moved or not self._shared or 2 * self.length < self.most:
+            return
+        self._are_moved = True
+        # Blocks lie side by side, and huge pages begin where they do not.
+        begin = min(address for address, _ in self._shared)
+        end = max(address + size for address, size in self._shared)
+        if end - begin < 2 * sum(size for _, size in self._shared):
+            take_huge_pages(begin, end - begin)
 
     def places(self) -> list[tuple[int, int]]:
         """Addresses and bytes of the whole buffers, as of their copies on a device that does not share memory.
@@ -84,6 +98,9 @@ class KeptCaches:
 
     def apart(self, outputs: Sequence[DeviceArray]) -> list[DeviceArray]:
         """Outputs of a call, which may have given a cache's memory as an output too, with copies of these."""
+        self._calls += 1
+        if not self._calls % _OFTEN:
+            self._take_huge_pages()
         return [upload(each.to_host(), each.device) if self._is_shared(each) else each for each in outputs]
 
     def _is_shared(self, array: DeviceArray) -> bool:
@@ -142,6 +159,7 @@ class KeptCaches:
         moved = [np.moveaxis(array, axis, 0) for array, axis in zip(arrays, self._axes, strict=True)]
         views = [upload(np.ascontiguousarray(each), self._program.device).view for each in moved]
         self._program.invoke(self._entry + RESTORE_SUFFIX, views)
+        self._take_huge_pages()
 
     def explained(self, error: DeviceError) -> DeviceError | UsageError:
         """What a failed call is told as."""

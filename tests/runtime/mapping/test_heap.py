@@ -39,9 +39,9 @@ def test_the_first_large_blocks_find_their_pages_sooner() -> None:
     if extend_heap() is None:
         pytest.skip("this C library or system has no such heap")
     plain, extended = _missing_pages("plain"), _missing_pages("extended")
-    # 6 MiB are 1536 small pages.
+    # 6 MiB are 1536 small pages, of which the end of the heap may have some.
     assert plain[0] > 1500
-    assert plain[1] > 1500
+    assert plain[1] > 1400
     assert extended[0] < 100
     assert extended[1] < 100
 
@@ -77,6 +77,46 @@ def test_a_block_that_fills_by_and_by_takes_what_is_written() -> None:
         pytest.skip("this C library or system has no such heap")
     done = subprocess.run([sys.executable, "-c", _BY_PAGES], capture_output=True, text=True, check=True)
     whole, none, few = map(int, done.stdout.split())
-    assert whole > 1500
+    assert whole > 1400
     assert none == 0
     assert few in (3, 4)
+
+
+_HUGE = """
+import ctypes, re
+from sartor.runtime.mapping.heap import extend_heap, take_by_pages, take_huge_pages
+
+extend_heap().bring_in()
+library = ctypes.CDLL(None)
+library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+size = 8 << 20
+block = library.malloc(size)
+take_by_pages(block, size)
+content = (ctypes.c_ubyte * (size // 2)).from_address(block)
+content[:] = bytes(range(256)) * (size // 512)
+
+def huge():
+    count = 0
+    for line in open("/proc/self/smaps"):
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            begin, end = (int(part, 16) for part in found.groups())
+        elif line.startswith("AnonHugePages:") and block <= begin and end <= block + size:
+            count += int(line.split()[1])
+    return count
+
+before = huge()
+take_huge_pages(block, size)
+print(before, huge(), int(bytes(content) == bytes(range(256)) * (size // 512)))
+"""
+
+
+def test_a_block_that_is_half_full_moves_into_huge_pages_with_what_it_holds() -> None:
+    if extend_heap() is None:
+        pytest.skip("this C library or system has no such heap")
+    done = subprocess.run([sys.executable, "-c", _HUGE], capture_output=True, text=True, check=True)
+    before, after, is_kept = map(int, done.stdout.split())
+    assert is_kept
+    if not after:
+        pytest.skip("this system moves nothing into huge pages")
+    assert before == 0
+    assert after >= 2048
