@@ -67,7 +67,7 @@ class CompileConfig:
         calibration_method: how 8-bit ranges are found on the samples.
         error_measure: measure of the outputs' error.
         objective: what the plan minimises; with ``cold+latency`` there are two, for the first inference and for later
-            ones.
+            ones. With ``regret``, for any size, it is the worst ratio to the best plan for the sizes of a call.
         memory_limit: limit of weights, activations, inputs and outputs together in bytes; None for no limit.
         pareto: two quantities whose Pareto front is computed in addition; None for no front.
         selector: name of the solver.
@@ -283,7 +283,7 @@ class CompileConfig:
         return PlanPolicy(
             target=self.target,
             precision=self.precision,
-            objective=self.objective,
+            objective=Objective.LATENCY if self.objective is Objective.REGRET else self.objective,
             limits=self.limits,
             quantities=self.quantities,
             pins=self.pins,
@@ -291,6 +291,7 @@ class CompileConfig:
             plans=self.plans,
             blocks=self.weight_blocks,
             most_threads=threads_on_all_cores() if self._has_usual_threads else self.threads,
+            is_fair=self.objective is Objective.REGRET,
         )
 
     @property

@@ -225,7 +225,8 @@ SETTINGS: Mapping[str, Setting] = {
         _chosen_from(Objective),
         "--objective",
         "What to minimise: the time of an inference, the time until the end of the first one with the file read "
-        "from the disk, or the memory; cold+latency writes a plan for the first inference and one that takes over. "
+        "from the disk, or the memory; cold+latency writes a plan for the first inference and one that takes over; "
+        "regret, for any size, is the worst ratio to the best plan for a size. "
         "(default: latency)",
         is_settled=True,
     ),

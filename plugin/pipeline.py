@@ -39,6 +39,7 @@ from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.machines import Machines, machines_of
 from sartor.costing.time_budget import TimeBudget
+from sartor.errors import UsageError
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import check_measurable, runs_here
 from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
@@ -67,6 +68,7 @@ from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
+from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.beside.stopping import NEVER, stoppable
 
@@ -118,6 +120,11 @@ def _compile_on(
         )
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
         config = heeding_permissions(config, imported)
+        if config.objective is Objective.REGRET:
+            raise UsageError(
+                "--objective regret is about calls with several sizes, and all sizes of this model are fixed; leave it "
+                "out"
+            )
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)

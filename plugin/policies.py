@@ -195,6 +195,7 @@ class PlanPolicy:
         plans: number of plans that are compiled and measured whole if the tables cannot tell which is the fastest.
         blocks: rows of a block that weights may be rounded in.
         most_threads: with which networks are timed beside the number that layers are tuned for, if it is larger.
+        is_fair: whether the worst ratio to the best plan for the sizes of a call counts, in place of the mean time.
     """
 
     target: Target
@@ -207,6 +208,7 @@ class PlanPolicy:
     plans: int
     blocks: tuple[int, ...] = (USUAL_BLOCK,)
     most_threads: int = 0
+    is_fair: bool = False
 
 
 @dataclass(frozen=True)

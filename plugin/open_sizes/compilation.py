@@ -31,6 +31,7 @@ from sartor.profiling.compilation.candidacy import Candidacy, find_variants
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.tuned_network import Tuned, tune_network
 from sartor.profiling.publisher import Publisher, stage_files
+from sartor.profiling.refiner import Refined
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
@@ -79,7 +80,7 @@ class OpenConfig:
         unmet = {
             f"--target {config.target}": config.target.device != "cpu" or config.target.others,
             "--memory-limit": config.memory_limit is not None,
-            f"--objective {config.objective}": config.objective is not Objective.LATENCY,
+            f"--objective {config.objective}": config.objective not in (Objective.LATENCY, Objective.REGRET),
             "--pareto": config.pareto is not None,
             "--calibration": config.calibration is not None,
             f"--precision {config.precision}": config.precision.quantises_values,
@@ -263,7 +264,7 @@ class _Making:
         except CompileError as error:
             _LOG.warning("a prompt takes a call for each of its tokens, as plans cannot be joined: %s", error)
             return self._published(found, replace(tuned, refined=first.refined), runner)
-        made = self._tuned_artifact(found, first.refined.plan, run, runner)
+        made = self._tuned_artifact(found, first.refined, run, runner)
         return replace(made, sizes=(*made.sizes, f"prompts are taken by parts of {second.tokens} tokens"))
 
     def _joined(self, first: CheckedPlan, second: CheckedPlan) -> NetRun:
@@ -298,7 +299,7 @@ class _Making:
         """Publish the file of the best plan that is right."""
         publisher = Publisher(tuned.builder, runner, self.output, self.publication)
         refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
-        return self._tuned_artifact(found, refined.plan, run, runner)
+        return self._tuned_artifact(found, refined, run, runner)
 
     def _plans(self) -> tuple[Candidacy, Tuned, SizedNets]:
         """Select plans, and run them."""
@@ -310,9 +311,15 @@ class _Making:
         tuned = tune_network(replace(found, begun=runner), self.config, self.bench, self.output.parent, whole=False)
         return found, tuned, runner
 
-    def _tuned_artifact(self, found: Candidacy, plan: Plan, run: NetRun, runner: SizedNets) -> Artifact:
-        made = self._artifact(plan, run, runner)
-        return replace(made, rejections=found.candidates.rejections, calls=self.opened.model.graph.calls)
+    def _tuned_artifact(self, found: Candidacy, refined: Refined, run: NetRun, runner: SizedNets) -> Artifact:
+        made = self._artifact(refined.plan, run, runner)
+        calls = self.opened.model.graph.calls
+        timed = (call.named for call in calls if call.share)
+        told = (
+            f"with {named} {ratio:.2f} times the least time of a plan"
+            for named, ratio in zip(timed, refined.profiled.regrets, strict=False)
+        )
+        return replace(made, rejections=found.candidates.rejections, calls=calls, sizes=(*made.sizes, *told))
 
     def replayed(self, plan: Plan) -> Artifact:
         """Build a saved plan, and publish its file.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.artifact import ParetoFront, ParetoPoint
@@ -22,6 +22,7 @@ from sartor.planning.simulated_error import PlanErrors
 from sartor.policies import PlanPolicy, Precision
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
 
@@ -45,12 +46,15 @@ class PlanSelector:
         budget: the error budget.
         errors: predicts their errors; None if no layer may round.
         gain: fraction of its time that a plan must be predicted to save to be compiled and run.
+        by_call: measurements with the sizes of each call that counts, if plans shall be near the best for each; else
+            empty.
     """
 
     solver: PlanSolver
     budget: ErrorBudget
     errors: PlanErrors | None = None
     gain: float = 1 - WORTHWHILE
+    by_call: tuple[Mapping[str, Mapping[str, Measurement]], ...] = ()
     _bound: float | None = field(default=None, init=False)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from sartor.codegen.digest import digest
@@ -40,7 +41,7 @@ from sartor.tuning.store.store import Store
 
 _UNSPLIT = "unsplit"
 _VERIFIED, _FIRST, _LAYERS = "verified", "first", "layers"
-_THREADS, _COMPARED = "threads:", "compared:"
+_THREADS, _COMPARED, _CALL = "threads:", "compared:", "call:"
 # Modules whose source determines the time and the error of a network: its stitching, its inputs, its runs and the
 # comparison of its outputs.
 _JOBS = (
@@ -134,6 +135,15 @@ class NetworkRecords:
                 foreign_load=others,
             )
         )
+        for number, samples in enumerate(run.by_call):
+            self._put_times(self.key(recipe, f"{_CALL}{number}"), samples, others)
+
+    def by_call(self, recipe: Recipe, count: int) -> list[float]:
+        """Stored seconds of an inference with the sizes of each call that counts; those from an unknown one on are
+        missing.
+        """
+        runs = (self.store.get(self.key(recipe, f"{_CALL}{number}")) for number in range(count))
+        return [run.time for run in takewhile(lambda run: run is not None, runs) if run is not None]
 
     def put_verified(self, recipe: Recipe, run: NetRun) -> None:
         """Store a run on all samples."""

@@ -58,6 +58,8 @@ class Profiled:
         memory: bytes of weights, activations, inputs and outputs; None if not known.
         first: seconds until the end of the first inference, None if they do not matter.
         by_threads: seconds of one inference by number of threads; empty if they do not matter.
+        regrets: ratios of its seconds with the sizes of each call that counts to those of the best network for these;
+            empty if they do not matter.
     """
 
     recipe: Recipe
@@ -67,6 +69,7 @@ class Profiled:
     memory: int | None = None
     first: float | None = None
     by_threads: Mapping[int, float] = field(default_factory=dict)
+    regrets: tuple[float, ...] = ()
 
 
 class Profiler:
@@ -333,13 +336,29 @@ class Profiler:
         if not kept:
             raise self._too_large([run for _, run in correct])
         first = self._first([recipe for recipe, _ in kept])
-        best, measured = min(kept, key=lambda pair: self._rank(pair[1], first.get(pair[0].digest)))
+        regrets = self._regrets([recipe for recipe, _ in kept])
+        best, measured = min(
+            kept, key=lambda pair: self._rank(pair[1], first.get(pair[0].digest), regrets.get(pair[0].digest))
+        )
         baseline = next((run.time for recipe, run in correct if recipe.plan.unsplit), None)
         memory = measured.packed_bytes or None
         shortest = first.get(best.digest)
         return Profiled(
-            best, measured.time, measured.error, baseline, memory, None if shortest is None else shortest.dropped
+            *(best, measured.time, measured.error, baseline, memory),
+            first=None if shortest is None else shortest.dropped,
+            regrets=regrets.get(best.digest, ()),
         )
+
+    def _regrets(self, recipes: Sequence[Recipe]) -> dict[str, tuple[float, ...]]:
+        """Ratios of networks' seconds with the sizes of each call to those of the best of them for these, by digest."""
+        count = sum(bool(call.share) for call in self._builder.imported.graph.calls) if self._policy.is_fair else 0
+        known = {recipe.digest: self._records.by_call(recipe, count) for recipe in recipes}
+        complete = {name: seconds for name, seconds in known.items() if count and len(seconds) == count}
+        least = [min(seconds) for seconds in zip(*complete.values(), strict=True)]
+        return {
+            name: tuple(own / best for own, best in zip(seconds, least, strict=True))
+            for name, seconds in complete.items()
+        }
 
     def _keeps_limits(self, recipe: Recipe, run: Measurement) -> bool:
         """Whether the memory is within the limit; predicted if it was not measured."""
@@ -348,7 +367,9 @@ class Profiler:
             return True
         return 0 < run.packed_bytes <= limit
 
-    def _rank(self, run: Measurement, first: FirstSeconds | None) -> tuple[bool, float, float]:
+    def _rank(
+        self, run: Measurement, first: FirstSeconds | None, regrets: Sequence[float] | None = None
+    ) -> tuple[bool, float, float]:
         """Sort key of runs, smaller is better.
 
         Of first inferences those with the file in the page cache count as much as those without: a plan that reads
@@ -356,6 +377,8 @@ class Profiler:
         """
         if self._policy.objective is Objective.MEMORY:
             return False, run.packed_bytes or math.inf, run.time
+        if self._policy.is_fair:
+            return regrets is None, max(regrets or [math.inf]), run.time
         # What was not timed comes last, beside what was.
         return first is None, run.time if first is None else sum(first), run.time
 

@@ -55,7 +55,7 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
         key = measurement.key
         target = key.backend.rpartition("/")[0]
         threads = key_threads(target.partition(":")[0], plan.threads)
-        if key.task_key in wanted and key.threads == threads and target in targets:
+        if key.task_key in wanted and key.threads == threads and target in targets and not key.is_of_one_call:
             places.setdefault((key.hardware, key.runtime), []).append(measurement)
     if not places:
         return Evidence()

@@ -76,6 +76,11 @@ class SeveralConfig:
             )
         if self.base.pareto is not None:
             raise UsageError("a Pareto front is of one plan; ask for that of each target and shape by itself")
+        if self.base.objective is Objective.REGRET:
+            raise UsageError(
+                f"--objective {Objective.REGRET} is about one plan for any size, and several plans are asked for; give "
+                "a range of sizes, as --shape x=1..8,16, or leave the objective out"
+            )
         if self.base.objective is Objective.COLD_LATENCY:
             raise UsageError(
                 f"--objective {Objective.COLD_LATENCY} makes two plans, and a file that chooses among levels, devices "

@@ -13,7 +13,7 @@ from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.codegen.linking.adapts import AdaptKind
 from sartor.codegen.linking.names import REPEATS
-from sartor.tuning.records.measurement import CALLS_MARK
+from sartor.tuning.records.measurement import CALL_MARK, CALLS_MARK
 
 ADAPT_ROUTINE = "adapt"
 
@@ -71,6 +71,15 @@ class BenchmarkCase:
     def stored_key(self) -> str:
         """The task's key and the calls whose mean time is measured."""
         return f"{self.key}{CALLS_MARK}{'; '.join(str(each.of) for each in self.calls)}" if self.calls else self.key
+
+    @property
+    def timed(self) -> tuple[CaseCall, ...]:
+        """The calls whose time counts."""
+        return tuple(call for call in self.calls if call.of.share)
+
+    def key_at(self, call: CaseCall) -> str:
+        """The task's key and the sizes of one call, whatever its share."""
+        return f"{self.key}{CALL_MARK}{call.of.named}"
 
     def at(self, call: CaseCall) -> BenchmarkCase:
         """The case with the sizes of a call."""

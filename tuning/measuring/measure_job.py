@@ -56,7 +56,12 @@ class MeasureSettings:
 
 @dataclass(frozen=True)
 class VariantSamples:
-    """Status, samples and error of one variant."""
+    """Status, samples and error of one variant.
+
+    Attributes:
+        by_call, baseline_by_call: samples of open sizes with those of each call that counts, of which ``samples`` and
+            ``baseline`` are the mean.
+    """
 
     status: Status
     samples: tuple[float, ...] = ()
@@ -64,13 +69,25 @@ class VariantSamples:
     error: float | None = None
     message: str = ""
     packed_bytes: int = 0
+    by_call: tuple[tuple[float, ...], ...] = ()
+    baseline_by_call: tuple[tuple[float, ...], ...] = ()
 
     def at_pace(self, slowness: float) -> VariantSamples:
         """The times that a machine would have measured that takes ``1 / slowness`` times as long."""
         if slowness == 1.0:
             return self
-        samples, baseline = (tuple(each / slowness for each in taken) for taken in (self.samples, self.baseline))
-        return replace(self, samples=samples, baseline=baseline)
+
+        def paced(samples: Iterable[float]) -> tuple[float, ...]:
+            return tuple(each / slowness for each in samples)
+
+        by_call, baseline_by_call = (tuple(map(paced, taken)) for taken in (self.by_call, self.baseline_by_call))
+        return replace(
+            self,
+            samples=paced(self.samples),
+            baseline=paced(self.baseline),
+            by_call=by_call,
+            baseline_by_call=baseline_by_call,
+        )
 
 
 _SURE_ROUNDS = 2
@@ -167,13 +184,21 @@ def _timed(
     runs = {name: functools.partial(runner.timed, overhead) for name, runner in runners.items()}
     least = {name: runner.least_seconds for name, runner in runners.items()}
     samples = time_at_steady_clock(runs, baseline, settings, least, clock_of(settings.device))
-    reference = samples.get(baseline, ())
     return {
-        name: VariantSamples(
-            Status.OK, samples[name], reference if name != baseline else (), runner.error, "", runner.packed_bytes
+        name: _samples(
+            runner, samples[name], None if name == baseline else runners.get(baseline), samples.get(baseline)
         )
         for name, runner in runners.items()
     }
+
+
+def _samples(
+    runner: TimedRunner, taken: tuple[float, ...], beside: TimedRunner | None, reference: tuple[float, ...] | None
+) -> VariantSamples:
+    """What was found of a variant ``beside`` candidate 0, None if it is that or there is none."""
+    known = VariantSamples(Status.OK, taken, error=runner.error, packed_bytes=runner.packed_bytes)
+    known = replace(known, by_call=runner.by_call)
+    return known if beside is None else replace(known, baseline=reference or (), baseline_by_call=beside.by_call)
 
 
 def time_at_steady_clock(

@@ -22,6 +22,7 @@ from sartor.tuning.measuring.case_compiler import CaseCompiler
 from sartor.tuning.measuring.checking import Arbiter, allowed_error
 from sartor.tuning.measuring.compile_job import CompiledCase, compile_cases
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
+from sartor.tuning.measuring.runs.call_records import call_keys, mean_measurement, measurements_by_call
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, key_threads, runtime_key
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.entry_points import entry_point
@@ -132,13 +133,26 @@ class Tuner:
             for case in listed
             for each in case.variants
         }
-        found = self._store.get_many(key for _, key in keys.values())
+        found = dict(self._store.get_many(key for _, key in keys.values()))
+        opened = [(case, keys[case.key, each.descriptor][1]) for case in listed if case.calls for each in case.variants]
+        found |= self._means([(case, key) for case, key in opened if key not in found])
         known: dict[str, dict[str, Measurement]] = {case.key: {} for case in listed}
         for (case_key, descriptor), (variant, key) in keys.items():
             judged = self._judged(variant, found[key]) if key in found else None
             if judged is not None:
                 known[case_key][descriptor] = judged
         return known
+
+    def _means(self, missing: Sequence[tuple[BenchmarkCase, MeasurementKey]]) -> dict[MeasurementKey, Measurement]:
+        """Means over calls whose sizes were measured with other shares, which are stored like others."""
+        found: dict[MeasurementKey, Measurement] = {}
+        for case, key in missing:
+            mean = mean_measurement(case, key, self._store.get_many(call_keys(case, key)))
+            if mean is not None:
+                found[key] = mean
+        if means := [mean for case, key in missing if (mean := found.get(key)) and len(case.timed) > 1]:
+            self._store.put_many(means)
+        return found
 
     def _judged(self, variant: Variant, found: Measurement) -> Measurement | None:
         """A stored measurement with its status by this compilation's bound; None if it is right now but has no time."""
@@ -422,19 +436,19 @@ class Tuner:
         is_first = descriptor == case.variants[0].descriptor
         if samples.status is not Status.OK and (is_first or samples.status is not Status.WRONG_RESULT):
             self._set_aside(case, descriptor, samples)
-        self._store.put(
-            Measurement(
-                key=self.key(case, descriptor),
-                status=samples.status,
-                samples=samples.samples,
-                baseline_samples=samples.baseline,
-                error=samples.error,
-                message=samples.message,
-                packed_bytes=samples.packed_bytes,
-                facts=case.facts,
-                foreign_load=others,
-            )
+        whole = Measurement(
+            key=self.key(case, descriptor),
+            status=samples.status,
+            samples=samples.samples,
+            baseline_samples=samples.baseline,
+            error=samples.error,
+            message=samples.message,
+            packed_bytes=samples.packed_bytes,
+            facts=case.facts,
+            foreign_load=others,
         )
+        by_call = measurements_by_call(case, whole, samples.by_call, samples.baseline_by_call)
+        self._store.put_many([whole, *by_call])
 
 
 def _alone(case: BenchmarkCase) -> BenchmarkCase:

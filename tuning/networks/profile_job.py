@@ -41,6 +41,7 @@ class NetRun:
         message: why it failed, or in which output the largest error is (``told_output``).
         memory: bytes of weights, activations, inputs and outputs; None if not counted.
         layers: what comparing its layers says, a sentence; empty if they were not compared.
+        by_call: samples with the sizes of each call that counts, whose mean ``samples`` are; empty if sizes are known.
     """
 
     status: Status
@@ -49,6 +50,7 @@ class NetRun:
     message: str = ""
     memory: int | None = None
     layers: str = ""
+    by_call: tuple[tuple[float, ...], ...] = ()
 
     @property
     def seconds(self) -> float:

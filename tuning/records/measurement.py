@@ -20,6 +20,8 @@ MESSAGE_LIMIT = 4000
 
 CALLS_MARK = "@"
 """In a key, between a task of open sizes and the calls whose mean time was measured."""
+CALL_MARK = "#"
+"""In a key, between a task of open sizes and the sizes of the one call that was measured."""
 
 PROTOCOL_VERSION = 8
 """Version of the way variants are measured. Raising it invalidates older measurements."""
@@ -55,7 +57,7 @@ class MeasurementKey:
 
     Attributes:
         task: stable hash of the layer's computation, the values of its weights excluded; of one of open sizes with the
-            calls whose mean time was measured.
+            calls whose mean time was measured, or with the sizes of one of them.
         variant: descriptor of the routine and its parameters, ``cpu:f32/conv2d.nhwc{tile=4}``.
         source: hash of the code that the variant emits, and of the source files that emit and measure it.
         hardware: ``Hardware.key`` of the machine.
@@ -75,7 +77,12 @@ class MeasurementKey:
     @property
     def task_key(self) -> str:
         """The hash of the layer's computation alone."""
-        return self.task.partition(CALLS_MARK)[0]
+        return self.task.partition(CALLS_MARK)[0].partition(CALL_MARK)[0]
+
+    @property
+    def is_of_one_call(self) -> bool:
+        """Whether it is of a task of open sizes with those of one call."""
+        return CALL_MARK in self.task and CALLS_MARK not in self.task.partition(CALL_MARK)[0]
 
 
 def key_threads(device: str, threads: int) -> int:

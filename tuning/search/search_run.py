@@ -12,7 +12,7 @@ from sartor.codegen.digest import digest
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
-from sartor.tuning.records.measurement import NO_TIME, Measurement, Status
+from sartor.tuning.records.measurement import CALLS_MARK, NO_TIME, Measurement, Status
 from sartor.tuning.search.cost_model import FEWEST_SAMPLES, CostModel, Sample, load_ahead, samples_of
 from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.doubts.surprises import surprising
@@ -163,13 +163,14 @@ class SearchRun:
         return Searched(case.key, case.facts, variants, self.counts[case.key])
 
     def _samples(self, cases: Sequence[BenchmarkCase]) -> list[Sample]:
-        """Stored samples of other tasks on this machine, of any network."""
+        """Stored samples of other tasks on this machine, of any network; of open sizes those of each call."""
         own = {case.key for case in cases}
         here = self.tuner.key(cases[0], cases[0].variants[0].descriptor)
         return samples_of(
             measurement
             for measurement in self.tuner.store.measurements(here_only=True)
             if measurement.key.task_key not in own
+            and CALLS_MARK not in measurement.key.task
             and (measurement.key.threads, measurement.key.backend) == (here.threads, here.backend)
         )
 

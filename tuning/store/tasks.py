@@ -11,8 +11,8 @@ from itertools import groupby
 from sartor.tuning.records.measurement import Measurement, Status
 
 # Suffixes of records that are not times of a task: times of layers in a network (older versions did not tell in which
-# run), first inferences, checks, and ends of searches.
-_PART = re.compile(r":(in-place(:\w+)?|first|verified|searched)\Z")
+# run), of a network with the sizes of a call, first inferences, checks, and ends of searches.
+_PART = re.compile(r":(in-place(:\w+)?|first|verified|searched|call:\d+)\Z")
 
 
 @dataclass(frozen=True)

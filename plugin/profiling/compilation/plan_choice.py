@@ -14,6 +14,7 @@ from sartor.costing.resource_costs import measure_resource_costs
 from sartor.errors import InfeasibleError
 from sartor.planning.contenders.one_device_plans import home_plans
 from sartor.planning.contenders.overlapped_plans import overlapped_plans
+from sartor.planning.contenders.regret_plans import regret_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
@@ -83,6 +84,9 @@ def choose(
     unsplit = [] if policy.pins or not whole else [unsplit_recipe(selector.imported, policy, tables.peak)]
     try:
         recipes, tables = selector.select(tables, policy.limits)
+        if selector.by_call:
+            regret, tables = regret_plans(selector, tables, policy.limits)
+            recipes = [*regret, *(each for each in recipes if not any(each.is_same_as(other) for other in regret))]
         if not selector.solver.is_late:
             single, tables = single_precision_plans(selector, tables, recipes, policy.limits)
             home, tables = home_plans(selector, tables, recipes, policy.limits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,6 +39,7 @@ from sartor.profiling.refiner import Refined, Refiner
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.transfers.measured import measured_transfers
 from sartor.tuning.workers.beside.stopping import Stopped
 from sartor.tuning.workers.sharing import machine_turns
@@ -156,6 +157,8 @@ def _tuned(
     until = DEFAULT_UNTIL if config.until is None else config.until
     # By guesses another plan has to promise what would have been measured for.
     selector = PlanSelector(solver, budget, plan_errors, max(1 - WORTHWHILE, until if has_guesses else 0.0))
+    if policy.is_fair:
+        selector = replace(selector, by_call=_by_call(found, config, made(0.0)[0]))
     refiner = Refiner(profiler, selector, time)
     leaves_out = may_leave_out(config, is_bounded=time.is_bounded)
     is_mended = (time.is_bounded or has_guesses) and floor is None and not others
@@ -196,6 +199,25 @@ def _measured(
         time = time.spent()
         tuners = made(time.end)
         return _Measured([tuned(tuner) for tuner in tuners], tuners, time)
+
+
+def _by_call(
+    found: Candidacy, config: CompileConfig, late: Tuner
+) -> tuple[Mapping[str, Mapping[str, Measurement]], ...]:
+    """What is known of variants with the sizes of each call that counts, predicted where nothing was measured.
+
+    Args:
+        found: the model and its variants.
+        config: settings.
+        late: a tuner whose deadline has passed.
+    """
+    graph = found.imported.graph
+    alone = [
+        tuple(replace(each, share=float(each is call)) for each in graph.calls) for call in graph.calls if call.share
+    ]
+    models = [replace(found.imported, graph=replace(graph, calls=calls)) for calls in alone]
+    tuned = partial(tune, candidates=found.candidates, tuner=late, policy=config.planning, search=config.search)
+    return tuple(tuned(model, predicts=True).measured for model in models)
 
 
 def _patience(time: TimeBudget, imported: ImportedModel) -> AbstractContextManager[None]:

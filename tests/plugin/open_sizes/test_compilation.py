@@ -6,7 +6,7 @@ import json
 import subprocess
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -28,6 +28,7 @@ from sartor.errors import CompileError, UnsupportedModelError, UsageError
 from sartor.open_sizes.checking import checked_sizes
 from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.open_sizes.symbols import OpenDims
+from sartor.pipeline import compile_model
 from sartor.policies import Precision
 from sartor.profiling.network_runner import NetRunner
 from sartor.report.evidence import read_evidence
@@ -39,8 +40,10 @@ from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.settings.size_range import SizeRange
+from sartor.several.settings import SeveralConfig
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
+from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.store.store import Store
 from tests.open_models import feed_forward, saved
 
@@ -65,7 +68,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("open")
     model = saved(feed_forward(WIDTH), folder / "net.onnx")
     config = CompileConfig(threads=1, jobs=1, database=folder / "tuning.db", plans=1)
-    return Made(compile_open(model, folder / "net.vmfb", OpenConfig(config, SHAPES)), model, config)
+    fair = OpenConfig(replace(config, objective=Objective.REGRET), SHAPES)
+    return Made(compile_open(model, folder / "net.vmfb", fair), model, config)
 
 
 def rows(count: int, seed: int = 0) -> Array:
@@ -94,11 +98,27 @@ def test_layers_are_measured_with_several_sizes_whose_mean_counts(made: Made) ->
     calls = "; ".join(map(str, made.artifact.calls))
     tasks = {layer.task for layer in made.artifact.plan.layers}
     with Store.open(made.config.database) as store:
-        assert {f"{task}@{calls}" for task in tasks} <= {measurement.key.task for measurement in store.measurements()}
+        stored = {measurement.key.task for measurement in store.measurements()}
+        assert {f"{task}@{calls}" for task in tasks} <= stored
+        assert {f"{task}#rows={rows}" for task in tasks for rows in (1, 7, MOST)} <= stored
         assert read_evidence(store, made.artifact.plan, tasks).tasks.keys() == tasks
     shown = summary(made.artifact)
-    assert shown["sizes"] == [f"rows=1..{MOST}"]
+    assert shown["sizes"][0] == f"rows=1..{MOST}"
     assert shown["calls"][1]["sizes"] == {"rows": 1}
+
+
+def test_a_plan_with_the_least_regret_tells_its_ratio_to_the_best_for_each_call(made: Made) -> None:
+    ratios = [told.split() for told in made.artifact.sizes if "the least time of a plan" in told]
+    assert [words[1] for words in ratios] == [f"rows={rows}" for rows in (MOST, 1, 7)]
+    assert all(float(words[2]) >= 1 for words in ratios)
+
+
+def test_regret_of_one_size_is_refused(made: Made, tmp_path: Path) -> None:
+    fair = replace(made.config, objective=Objective.REGRET)
+    with pytest.raises(UsageError, match="all sizes of this model are fixed; leave it out"):
+        compile_model(made.model, tmp_path / "net.vmfb", replace(fair, shapes={"x": (4, WIDTH)}))
+    with pytest.raises(UsageError, match="several plans are asked for; give a range of sizes"):
+        SeveralConfig(fair, (fair.target,), ({"x": (4, WIDTH)}, {"x": (5, WIDTH)}))
 
 
 def test_commands_make_inputs_up_of_the_sizes_that_are_given(

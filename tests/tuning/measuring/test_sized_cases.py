@@ -25,7 +25,9 @@ from sartor.tuning.measuring.compile_job import compile_cases
 from sartor.tuning.measuring.measure_job import MeasureSettings, VariantSamples, measure_case
 from sartor.tuning.measuring.runs.sized_runner import SizedRunner, TimedCall
 from sartor.tuning.measuring.runs.variant_runner import VariantRunner
+from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Status
+from sartor.tuning.store.store import Store
 from tests.open_models import feed_forward, saved
 
 TARGET = replace(Target.create("cpu"), threads=1)
@@ -73,6 +75,38 @@ def test_variants_are_timed_and_checked_with_all_sizes(case: BenchmarkCase, tmp_
     found = measured(case, tmp_path)
     assert [each.status for each in found] == [Status.OK, Status.OK]
     assert all(len(each.samples) >= 2 for each in found)
+    for each in found:
+        large, small = each.by_call
+        assert len(large) == len(small) == len(each.samples)
+        means = [0.75 * one + 0.25 * other for one, other in zip(large, small, strict=True)]
+        assert means == pytest.approx(each.samples)
+    assert found[1].baseline_by_call == found[0].by_call
+
+
+def test_other_shares_of_the_sizes_that_were_measured_need_no_measuring(case: BenchmarkCase) -> None:
+    name, broken = (variant.descriptor for variant in case.variants)
+    settings = TuneSettings(TARGET, MeasureSettings("cpu", 1, 1e-3))
+    with Store.in_memory() as store:
+        tuner = Tuner(store, Mock(), settings, lambda *_: None)
+        taken = VariantSamples(Status.OK, (3.5, 4.5), error=1e-7, by_call=((4.0, 5.0), (2.0, 3.0)))
+        tuner._put(case, name, taken.at_pace(2.0))
+        tuner._put(case, broken, VariantSamples(Status.CRASHED, message="it ended"))
+        swapped = with_shares(case, 0.0, 0.25, 0.75)
+        found = tuner.known([swapped])[case.key]
+        assert (found[name].samples, found[name].facts) == ((1.25, 1.75), swapped.facts)
+        assert (found[broken].status, found[broken].message) == (Status.CRASHED, "it ended")
+        assert found[name].key.task == swapped.stored_key
+        assert tuner.known([with_shares(case, 0.0, 0.0, 1.0)])[case.key][name].samples == (1.0, 1.5)
+        # With the largest sizes nothing was timed.
+        assert tuner.known([with_shares(case, 0.5, 0.25, 0.25)])[case.key] == {}
+        by_call = {each.key.task: each for each in store.measurements() if each.key.is_of_one_call}
+    assert by_call.keys() == {f"{case.key}#rows=7", f"{case.key}#rows=1"}
+    assert "operations=13440 " in by_call[f"{case.key}#rows=7"].facts
+
+
+def with_shares(case: BenchmarkCase, *shares: float) -> BenchmarkCase:
+    pairs = zip(case.calls, shares, strict=True)
+    return replace(case, calls=tuple(replace(call, of=replace(call.of, share=share)) for call, share in pairs))
 
 
 def test_a_kernel_that_leaves_the_last_rows_out_is_wrong_where_whole_tiles_are_right(
@@ -92,8 +126,10 @@ def test_a_time_is_the_mean_of_calls_that_have_a_share(case: BenchmarkCase) -> N
     for seconds, each in enumerate(made, 1):
         each.timed = lambda overhead, seconds=seconds: seconds - overhead  # type: ignore[method-assign,misc]
         each.least_seconds = float(seconds)
-    runner._timed = [(0.75, TimedCall(made[1])), (0.25, TimedCall(made[2]))]
+    runner._timed, runner._rounds = [(0.75, TimedCall(made[1])), (0.25, TimedCall(made[2]))], []
+    assert runner.by_call == ((2.0,), (3.0,))
     assert runner.timed(1.0) == 0.75 * 1 + 0.25 * 2
+    assert runner.by_call == ((1.0,), (2.0,))
     assert runner.least_seconds == 0.75 * 2 + 0.25 * 3
 
 

@@ -10,7 +10,7 @@ from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
-from sartor.tuning.measuring.runs.variant_runner import TimedRunner, VariantRunner
+from sartor.tuning.measuring.runs.variant_runner import RESOLUTION, TimedRunner, VariantRunner
 
 # Calls of more seconds vary by little, and take most of the time of measuring.
 _LONG_SECONDS = 5e-3
@@ -58,6 +58,7 @@ class SizedRunner:
         ]
         pairs = zip(case.calls, self._runners, strict=True)
         self._timed = [(call.of.share, TimedCall(runner)) for call, runner in pairs if call.of.share]
+        self._rounds: list[tuple[float, ...]] = []
         self.packed_bytes = self._runners[0].packed_bytes
         self.error = 0.0
 
@@ -68,7 +69,15 @@ class SizedRunner:
 
     def timed(self, overhead: float) -> float:
         """Seconds of a call in the mean, without ``overhead``, the cost of a run."""
-        return sum(share * each.timed(overhead) for share, each in self._timed)
+        taken = tuple(each.timed(overhead) for _, each in self._timed)
+        self._rounds.append(taken)
+        return sum(share * seconds for (share, _), seconds in zip(self._timed, taken, strict=True))
+
+    @property
+    def by_call(self) -> tuple[tuple[float, ...], ...]:
+        """Seconds of each call that counts, in the order of the case's; at least those, if nothing was timed."""
+        least = tuple(max(each.least_seconds, RESOLUTION) for _, each in self._timed)
+        return tuple(zip(*(self._rounds or [least]), strict=True))
 
     def warm_up(self) -> None:
         """Call it several times untimed, so that its memory is allocated."""

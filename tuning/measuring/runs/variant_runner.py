@@ -28,7 +28,9 @@ from sartor.tuning.measuring.benchmark_case import SHORT_SECONDS, BenchmarkCase,
 from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.runs.interruptions import uninterrupted
 
-_RESOLUTION = 1e-7
+RESOLUTION = 1e-7
+"""Seconds: no call is taken to be shorter."""
+
 # A call of a GPU takes milliseconds to submit and to wait for on Mesa's software driver, so a variant that takes less
 # than some of these is short there.
 _SHORT_WITH_LAUNCH = 2e-2
@@ -54,6 +56,10 @@ class TimedRunner(Protocol):
     @property
     def least_seconds(self) -> float:
         """What a call takes at least."""
+
+    @property
+    def by_call(self) -> tuple[tuple[float, ...], ...]:
+        """What ``timed`` found with the sizes of each call that counts; empty if sizes are known."""
 
     def timed(self, overhead: float) -> float:
         """Seconds of one call, without ``overhead``, the cost of a run."""
@@ -122,6 +128,11 @@ class VariantRunner:
         self._sizes = [upload(np.zeros(case.size_of(symbol), np.int8), device) for symbol in symbols]
         self._turn = itertools.cycle(range(len(copies)))
 
+    @property
+    def by_call(self) -> tuple[tuple[float, ...], ...]:
+        """Nothing: its sizes are those of one call."""
+        return ()
+
     def timed(self, overhead: float) -> float:
         """Seconds of one call, without ``overhead``, the cost of a run.
 
@@ -133,11 +144,11 @@ class VariantRunner:
                 # Mesa at times compiles a kernel again when it runs for the second time, for some seconds.
                 taken = min(taken, busiest_seconds(self.run))
             self._is_settled = True
-            return max(taken, _RESOLUTION)
+            return max(taken, RESOLUTION)
         taken = self.uninterrupted()
         if not self._is_settled and self._settle(taken):
             taken = self.uninterrupted()
-        return max((taken - overhead) / self.calls, _RESOLUTION)
+        return max((taken - overhead) / self.calls, RESOLUTION)
 
     def uninterrupted(self) -> float:
         """Seconds of a run, without what other programs take, as far as that is known."""

@@ -7,16 +7,22 @@ from enum import StrEnum
 
 
 class Objective(StrEnum):
-    """The part of the cost that a plan minimises; ``cold+latency`` asks for a plan for each of two."""
+    """The part of the cost that a plan minimises; ``cold+latency`` asks for a plan for each of two.
+
+    ``regret`` is about calls of a network for any size: the worst ratio of their times to the best plan's for each.
+    """
 
     LATENCY = "latency"
     COLD = "cold"
     MEMORY = "memory"
     COLD_LATENCY = "cold+latency"
+    REGRET = "regret"
 
     @property
     def parts(self) -> tuple[Objective, ...]:
         """What single plans minimise."""
+        if self is Objective.REGRET:
+            return (Objective.LATENCY,)
         return (Objective.COLD, Objective.LATENCY) if self is Objective.COLD_LATENCY else (self,)
 
 

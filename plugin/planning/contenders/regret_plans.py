@@ -1,0 +1,66 @@
+"""Selects the plan with the least regret over the sizes of calls, and the best plan for each of these."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import Selected
+from sartor.planning.recipe import Recipe, timed_plan
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Measurement
+from sartor.tuning.selection.problem.limits import Limits
+from sartor.tuning.selection.regret import least_regret
+
+_LOG = logging.getLogger(__name__)
+
+
+def regret_plans(selector: PlanSelector, tables: Tables, limits: Limits) -> Selected:
+    """The plan with the least regret by the tables, then the best plans for each call, by which it is judged.
+
+    Args:
+        selector: knows the times with the sizes of each call.
+        tables: costs; what failed in them is in no plan.
+        limits: on all plans.
+
+    Returns:
+        The plans, each once, and the tables with what was measured for them.
+
+    Raises:
+        InfeasibleError: if there is none.
+    """
+    adapts = tables
+    sized = [replace(tables, measured=each) for each in selector.by_call]
+
+    def find(weights: Sequence[float]) -> tuple[Recipe, list[float]]:
+        nonlocal adapts
+        (best, *_), adapts = selector.select(weighted(adapts, sized, weights), limits)
+        return best, [timed_plan(best, each.with_adapts(adapts)).predicted or 0.0 for each in sized]
+
+    found = least_regret(find, len(sized))
+    _LOG.info("by the tables the least regret is %.3f, and no plan has less than %.3f", found.regret, found.bound)
+    tables = tables.with_adapts(adapts)
+    plans: list[Recipe] = []
+    for plan in (found.plan, *found.singles):
+        if not any(plan.is_same_as(other) for other in plans):
+            plans.append(replace(plan, plan=timed_plan(plan, tables)))
+    return plans, tables
+
+
+def weighted(tables: Tables, sized: Sequence[Tables], weights: Sequence[float]) -> Tables:
+    """The tables with the sum of each variant's times in several others, each multiplied by its weight."""
+
+    def summed(key: str, name: str, known: Measurement) -> Measurement:
+        seconds = [each.seconds(key, name) for each in sized]
+        listed = [(weight, own) for weight, own in zip(weights, seconds, strict=True) if own is not None]
+        if len(listed) < len(sized) or tables.seconds(key, name) is None:
+            return known
+        return replace(known, samples=(sum(weight * own for weight, own in listed),), baseline_samples=())
+
+    measured = {
+        key: {name: summed(key, name, each) for name, each in tables.measured.get(key, {}).items()}
+        for key in tables.variants
+    }
+    return replace(tables, measured={**tables.measured, **measured})
