@@ -141,7 +141,7 @@ def _mean(runs: Sequence[tuple[float, NetRun]]) -> NetRun:
         return failed
     errors = [each.error for _, each in runs if each.error is not None]
     samples = _mean_samples([(share, each.samples) for share, each in runs])
-    by_call = tuple(each.samples for share, each in runs if share)
+    by_call = tuple(run.samples for share, run in runs if share)
     return replace(first, samples=samples, error=max(errors, default=first.error), by_call=by_call)
 
 

@@ -78,7 +78,7 @@ class VariantSamples:
             return self
 
         def paced(samples: Iterable[float]) -> tuple[float, ...]:
-            return tuple(each / slowness for each in samples)
+            return tuple(seconds / slowness for seconds in samples)
 
         by_call, baseline_by_call = (tuple(map(paced, taken)) for taken in (self.by_call, self.baseline_by_call))
         return replace(

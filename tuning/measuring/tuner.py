@@ -134,7 +134,9 @@ class Tuner:
             for each in case.variants
         }
         found = dict(self._store.get_many(key for _, key in keys.values()))
-        opened = [(case, keys[case.key, each.descriptor][1]) for case in listed if case.calls for each in case.variants]
+        opened = [
+            (case, keys[case.key, variant.descriptor][1]) for case in listed if case.calls for variant in case.variants
+        ]
         found |= self._means([(case, key) for case, key in opened if key not in found])
         known: dict[str, dict[str, Measurement]] = {case.key: {} for case in listed}
         for (case_key, descriptor), (variant, key) in keys.items():
@@ -145,14 +147,17 @@ class Tuner:
 
     def _means(self, missing: Sequence[tuple[BenchmarkCase, MeasurementKey]]) -> dict[MeasurementKey, Measurement]:
         """Means over calls whose sizes were measured with other shares, which are stored like others."""
-        found: dict[MeasurementKey, Measurement] = {}
+        means: dict[MeasurementKey, Measurement] = {}
+        derived: list[Measurement] = []
         for case, key in missing:
             mean = mean_measurement(case, key, self._store.get_many(call_keys(case, key)))
             if mean is not None:
-                found[key] = mean
-        if means := [mean for case, key in missing if (mean := found.get(key)) and len(case.timed) > 1]:
-            self._store.put_many(means)
-        return found
+                means[key] = mean
+                # That of a single call is stored already.
+                derived += [mean] if len(case.timed) > 1 else []
+        if derived:
+            self._store.put_many(derived)
+        return means
 
     def _judged(self, variant: Variant, found: Measurement) -> Measurement | None:
         """A stored measurement with its status by this compilation's bound; None if it is right now but has no time."""

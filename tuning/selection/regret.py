@@ -55,23 +55,23 @@ def least_regret(find: Callable[[Sequence[float]], tuple[_Plan, Sequence[float]]
             which are more than 0; weights are 1 in all.
         cases: how many there are.
     """
-    found = [find([float(one == other) for other in range(cases)]) for one in range(cases)]
-    least = [seconds[case] for case, (_, seconds) in enumerate(found)]
-    singles, bound = tuple(plan for plan, _ in found), 1.0
+    plans = [find([float(one == other) for other in range(cases)]) for one in range(cases)]
+    least = [seconds[case] for case, (_, seconds) in enumerate(plans)]
+    singles, bound = tuple(plan for plan, _ in plans), 1.0
 
     def ratios(seconds: Sequence[float]) -> tuple[float, ...]:
         return tuple(own / best for own, best in zip(seconds, least, strict=True))
 
     for _ in range(_ROUNDS):
-        weights = _hardest_weights([ratios(seconds) for _, seconds in found])
+        weights = _hardest_weights([ratios(seconds) for _, seconds in plans])
         shares = [weight / best for weight, best in zip(weights, least, strict=True)]
         plan, seconds = find([share / sum(shares) for share in shares])
         bound = max(bound, _product(weights, ratios(seconds)))
-        known = min(_product(weights, ratios(each)) for _, each in found)
-        found.append((plan, seconds))
+        known = min(_product(weights, ratios(taken)) for _, taken in plans)
+        plans.append((plan, seconds))
         if bound >= known * (1 - _CLOSE):
             break
-    plan, seconds = min(found, key=lambda pair: max(ratios(pair[1])))
+    plan, seconds = min(plans, key=lambda pair: max(ratios(pair[1])))
     # Rounding apart it is below.
     return LeastRegret(plan, ratios(seconds), min(bound, max(ratios(seconds))), singles)
 
@@ -79,13 +79,13 @@ def least_regret(find: Callable[[Sequence[float]], tuple[_Plan, Sequence[float]]
 def _hardest_weights(ratios: Sequence[Sequence[float]]) -> list[float]:
     """Weights of the cases, 1 in all, for which the least weighted sum of a plan's ratios is greatest."""
     cases = len(ratios[0])
-    rows = [Row([*enumerate(each), (cases, -1.0)], 0.0, math.inf) for each in ratios]
+    rows = [Row([*enumerate(own), (cases, -1.0)], 0.0, math.inf) for own in ratios]
     rows.append(Row([(case, 1.0) for case in range(cases)], 1.0, 1.0))
     values = HighsSolver([False] * (cases + 1), rows).minimise(np.array([0.0] * cases + [-1.0]), _SECONDS).values
     if values is None:
         raise ValueError("a linear program of weights has no solution")
-    positive = [max(float(each), 0.0) for each in values[:cases]]
-    return [each / sum(positive) for each in positive]
+    positive = [max(float(weight), 0.0) for weight in values[:cases]]
+    return [weight / sum(positive) for weight in positive]
 
 
 def _product(ones: Sequence[float], others: Sequence[float]) -> float:

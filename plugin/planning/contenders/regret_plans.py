@@ -32,18 +32,18 @@ def regret_plans(selector: PlanSelector, tables: Tables, limits: Limits) -> Sele
         InfeasibleError: if there is none.
     """
     adapts = tables
-    sized = [replace(tables, measured=each) for each in selector.by_call]
+    sized = [replace(tables, measured=measured) for measured in selector.by_call]
 
     def find(weights: Sequence[float]) -> tuple[Recipe, list[float]]:
         nonlocal adapts
         (best, *_), adapts = selector.select(weighted(adapts, sized, weights), limits)
-        return best, [timed_plan(best, each.with_adapts(adapts)).predicted or 0.0 for each in sized]
+        return best, [timed_plan(best, own.with_adapts(adapts)).predicted or 0.0 for own in sized]
 
-    found = least_regret(find, len(sized))
-    _LOG.info("by the tables the least regret is %.3f, and no plan has less than %.3f", found.regret, found.bound)
+    least = least_regret(find, len(sized))
+    _LOG.info("by the tables the least regret is %.3f, and no plan has less than %.3f", least.regret, least.bound)
     tables = tables.with_adapts(adapts)
     plans: list[Recipe] = []
-    for plan in (found.plan, *found.singles):
+    for plan in (least.plan, *least.singles):
         if not any(plan.is_same_as(other) for other in plans):
             plans.append(replace(plan, plan=timed_plan(plan, tables)))
     return plans, tables
@@ -53,14 +53,14 @@ def weighted(tables: Tables, sized: Sequence[Tables], weights: Sequence[float]) 
     """The tables with the sum of each variant's times in several others, each multiplied by its weight."""
 
     def summed(key: str, name: str, known: Measurement) -> Measurement:
-        seconds = [each.seconds(key, name) for each in sized]
+        seconds = [own.seconds(key, name) for own in sized]
         listed = [(weight, own) for weight, own in zip(weights, seconds, strict=True) if own is not None]
         if len(listed) < len(sized) or tables.seconds(key, name) is None:
             return known
         return replace(known, samples=(sum(weight * own for weight, own in listed),), baseline_samples=())
 
     measured = {
-        key: {name: summed(key, name, each) for name, each in tables.measured.get(key, {}).items()}
+        key: {name: summed(key, name, known) for name, known in tables.measured.get(key, {}).items()}
         for key in tables.variants
     }
     return replace(tables, measured={**tables.measured, **measured})

@@ -86,7 +86,7 @@ def choose(
         recipes, tables = selector.select(tables, policy.limits)
         if selector.by_call:
             regret, tables = regret_plans(selector, tables, policy.limits)
-            recipes = [*regret, *(each for each in recipes if not any(each.is_same_as(other) for other in regret))]
+            recipes = [*regret, *(recipe for recipe in recipes if not any(map(recipe.is_same_as, regret)))]
         if not selector.solver.is_late:
             single, tables = single_precision_plans(selector, tables, recipes, policy.limits)
             home, tables = home_plans(selector, tables, recipes, policy.limits)

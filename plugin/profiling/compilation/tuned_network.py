@@ -213,7 +213,7 @@ def _by_call(
     """
     graph = found.imported.graph
     alone = [
-        tuple(replace(each, share=float(each is call)) for each in graph.calls) for call in graph.calls if call.share
+        tuple(replace(other, share=float(other is call)) for other in graph.calls) for call in graph.calls if call.share
     ]
     models = [replace(found.imported, graph=replace(graph, calls=calls)) for calls in alone]
     tuned = partial(tune, candidates=found.candidates, tuner=late, policy=config.planning, search=config.search)

@@ -35,7 +35,7 @@ def mean_measurement(
     case: BenchmarkCase, key: MeasurementKey, known: Mapping[MeasurementKey, Measurement]
 ) -> Measurement | None:
     """The mean over calls by their shares, with ``key``, or the first failure; None if a call is unknown."""
-    rows = [known[each] for each in call_keys(case, key) if each in known]
+    rows = [known[row] for row in call_keys(case, key) if row in known]
     if not rows or len(rows) < len(case.timed):
         return None
     failed = next((row for row in rows if row.status is not Status.OK), None)

@@ -69,14 +69,14 @@ class SizedRunner:
 
     def timed(self, overhead: float) -> float:
         """Seconds of a call in the mean, without ``overhead``, the cost of a run."""
-        taken = tuple(each.timed(overhead) for _, each in self._timed)
+        taken = tuple(call.timed(overhead) for _, call in self._timed)
         self._rounds.append(taken)
         return sum(share * seconds for (share, _), seconds in zip(self._timed, taken, strict=True))
 
     @property
     def by_call(self) -> tuple[tuple[float, ...], ...]:
         """Seconds of each call that counts, in the order of the case's; at least those, if nothing was timed."""
-        least = tuple(max(each.least_seconds, RESOLUTION) for _, each in self._timed)
+        least = tuple(max(call.least_seconds, RESOLUTION) for _, call in self._timed)
         return tuple(zip(*(self._rounds or [least]), strict=True))
 
     def warm_up(self) -> None:
