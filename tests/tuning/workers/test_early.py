@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +65,7 @@ def test_what_libraries_read_at_their_start_needs_a_new_interpreter(waiting: Int
 
 
 def test_an_interpreter_that_died_is_not_taken(waiting: Interpreter) -> None:
-    waiting.process.send_signal(signal.SIGKILL)
+    waiting.process.kill()
     waiting.process.wait()
     with WorkerPool(1) as pool:
         assert run(pool, "process", seconds=0).value != waiting.process.pid
