@@ -11,10 +11,11 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from time import process_time
 
+from benchmarks.selection import random_search
 from benchmarks.selection.network_tables import NetworkTables
 from benchmarks.selection.results import Axes, Line, plot_lines
 from sartor.tuning.selection import auto
-from sartor.tuning.selection.heuristics import qlearning, random_search
+from sartor.tuning.selection.heuristics import qlearning
 from sartor.tuning.selection.heuristics.episodes import EPISODES, Search
 from sartor.tuning.selection.problem.problem import Problem
 

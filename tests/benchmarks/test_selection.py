@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.selection import growth, layouts, learning, results, sampling, solvers, transfer
+from benchmarks.selection import exhaustive, growth, layouts, learning, results, sampling, solvers, transfer
 from benchmarks.selection.extract import estimated_adapts
 from benchmarks.selection.network_tables import NetworkTables, TaskTimes, TimedVariant, load, load_all, save
 from benchmarks.selection.results import Axes, Line
@@ -27,7 +27,6 @@ from sartor.errors import UsageError
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
 from sartor.tuning.search.cost_model import Sample
 from sartor.tuning.search.shipped.contributed import shippable
-from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.programming import ilp

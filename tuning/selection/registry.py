@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import exhaustive, greedy, pbqp, qlearning, random_search
+from sartor.tuning.selection.heuristics import greedy, pbqp, qlearning
 from sartor.tuning.selection.problem.selection import Selector
 from sartor.tuning.selection.programming import ilp
 
 SELECTORS: dict[str, Selector] = {
     auto.NAME: auto.select,
     dprs.NAME: dprs.select,
-    exhaustive.NAME: exhaustive.select,
     greedy.NAME: greedy.select,
     ilp.NAME: ilp.select,
     pbqp.NAME: pbqp.select,
     qlearning.NAME: qlearning.select,
-    random_search.NAME: random_search.select,
 }

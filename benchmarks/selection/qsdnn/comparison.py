@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.selection import random_search
 from benchmarks.selection.network_tables import NetworkTables
 from benchmarks.selection.qsdnn.heterogeneous import DEVICE, with_gpu
 from benchmarks.selection.qsdnn.primitives import BASE, libraries, primitives, whole_net
 from benchmarks.selection.results import Axes, plot_bars
 from sartor.tuning.selection import auto
-from sartor.tuning.selection.heuristics import qlearning, random_search
+from sartor.tuning.selection.heuristics import qlearning
 from sartor.tuning.selection.heuristics.episodes import EPISODES
 from sartor.tuning.selection.problem.problem import Problem
 

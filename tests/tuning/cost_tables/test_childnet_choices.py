@@ -21,7 +21,7 @@ from sartor.tuning.cost_tables.tables import Tables, adapt_seconds, tuned_cases
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import exhaustive, pbqp
+from sartor.tuning.selection.heuristics import pbqp
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity, measures
 from sartor.tuning.selection.problem.pin import Pin
@@ -127,8 +127,6 @@ def test_the_optimum_is_that_over_all_networks(seconds: Seconds, last: float, gr
 
 @pytest.mark.parametrize("name", SELECTORS)
 def test_every_solver_knows_childnets(name: str, graph: LayerGraph) -> None:
-    if name == exhaustive.NAME:
-        pytest.skip("too many combinations")
     problem = _problem(graph, _tables(graph, {"conv2": 20.0}, 0.9))
     selection = SELECTORS[name](problem)
     assert evaluate(problem, selection.assignment) is not None

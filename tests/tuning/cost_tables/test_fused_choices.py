@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
@@ -21,14 +22,14 @@ from sartor.tuning.cost_tables.tables import Tables, tuned_cases
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import exhaustive, pbqp
+from sartor.tuning.selection.heuristics import pbqp
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.problem.problem import Choice, Problem
 from sartor.tuning.selection.problem.selection import Selection, evaluate
 from sartor.tuning.selection.programming import ilp
-from sartor.tuning.selection.registry import SELECTORS
 from sartor.tuning.transfers.conversions import adapts_between
+from tests.tuning.selection.all_selectors import ALL_SELECTORS
 
 ImportedOf = Callable[[str], ImportedModel]
 Times = Mapping[str, float]
@@ -113,7 +114,7 @@ def test_what_is_cheaper_is_fused(
     solver: str, times: Times, fused: set[str], graph: LayerGraph, tables: MakeTables
 ) -> None:
     problem = _problem(graph, tables(times))
-    selection = SELECTORS[solver](problem)
+    selection = ALL_SELECTORS[solver](problem)
     assert _fused(selection) == fused
     apart = ALONE * (4 - 2 * len(fused)) + sum(times[name] for name in fused)
     assert selection.cost == pytest.approx(apart, rel=0.02)
@@ -130,11 +131,11 @@ def test_fusing_pays_up_to_what_the_members_cost(graph: LayerGraph, tables: Make
         assert _fused(dprs.select(_problem(graph, tables({FIRST: time})))) == fused
 
 
-@pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("name", ALL_SELECTORS)
 @pytest.mark.parametrize("seconds", [0.5e-3, 1.5e-3, 2.5e-3])
 def test_no_solver_fuses_by_half(name: str, seconds: float, graph: LayerGraph, tables: MakeTables) -> None:
     problem = _problem(graph, tables({FIRST: seconds, SECOND: seconds}))
-    selection = SELECTORS[name](problem)
+    selection = ALL_SELECTORS[name](problem)
     _fused(selection)
     assert evaluate(problem, selection.assignment) is not None
 
@@ -170,7 +171,7 @@ def test_pins_of_a_member_hold_for_the_fusion(
 ) -> None:
     problem = _problem(graph, tables({FIRST: seconds, SECOND: seconds}), *pins)
     for solver in EXACT:
-        assert _fused(SELECTORS[solver](problem)) == fused
+        assert _fused(ALL_SELECTORS[solver](problem)) == fused
 
 
 def test_pins_that_contradict_each_other_leave_nothing(graph: LayerGraph, tables: MakeTables) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.selection.exhaustive import select
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.costing.listing import list_candidates
@@ -14,7 +15,6 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
-from sartor.tuning.selection.heuristics.exhaustive import select
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.pin import Pin
 

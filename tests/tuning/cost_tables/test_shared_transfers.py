@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.tuning.cost_tables.shared_transfers import with_shared_transfers
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem, Value
 from sartor.tuning.selection.programming import ilp

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import exhaustive, pbqp
+from sartor.tuning.selection.heuristics import pbqp
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.problem import Choice, Node, Problem
 from sartor.tuning.selection.problem.selection import evaluate

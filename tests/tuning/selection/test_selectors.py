@@ -11,23 +11,25 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive, random_search
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError, UsageError
 from sartor.tuning import selection as package
 from sartor.tuning.selection import auto
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import exhaustive, greedy, qlearning, random_search
+from sartor.tuning.selection.heuristics import greedy, qlearning
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.problem.selection import Assignment, Selector, evaluate
 from sartor.tuning.selection.registry import SELECTORS
+from tests.tuning.selection.all_selectors import ALL_SELECTORS
 
 BuildRandom = Callable[[Random], Problem]
 
 A, B, C = (Schema.parse(f"cpu:f32@{layout}") for layout in ("nchw", "nhwc", "nchw16c"))
 RNG = st.builds(Random, st.integers(0, 2**32 - 1))
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-every_selector = pytest.mark.parametrize("select", SELECTORS.values(), ids=SELECTORS)
+every_selector = pytest.mark.parametrize("select", ALL_SELECTORS.values(), ids=ALL_SELECTORS)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,7 +79,7 @@ def test_contract(select: Selector, random_problem: BuildRandom, rng: Random) ->
     assert found.cost == found.costs.latency
     assert found.lower_bound <= best <= found.cost
     assert not found.optimal or found.cost == best
-    assert SELECTORS[found.solver] is select or select is auto.select
+    assert ALL_SELECTORS[found.solver] is select or select is auto.select
 
 
 @settings(QUICK, max_examples=200)

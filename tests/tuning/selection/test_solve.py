@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError, UsageError
-from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity, held_bytes, measures, shared_bytes
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
@@ -28,7 +28,7 @@ A = Schema("cpu", "f32", "nchw")
 @pytest.mark.parametrize("name", sorted(SELECTORS))
 def test_every_solver_is_reached_by_its_name(layout_net: BuildNet, name: str) -> None:
     problem = layout_net([[], [0], [1], [2, 0]])
-    assert solve(problem, name)[0].cost >= solve(problem, "exhaustive")[0].cost
+    assert solve(problem, name)[0].cost >= exhaustive.select(problem).cost
 
 
 def test_what_a_solver_cannot_keep_is_refused() -> None:

@@ -1,1 +1,1 @@
-"""Heuristic solvers, and the exhaustive solver that others are tested against."""
+"""Heuristic solvers."""

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.elimination import dprs, order
 from sartor.tuning.selection.elimination.unknowns import Unknowns
-from sartor.tuning.selection.heuristics import exhaustive, greedy
+from sartor.tuning.selection.heuristics import greedy
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.indexed import IndexedProblem, index_problem
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem

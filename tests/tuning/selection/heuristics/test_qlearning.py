@@ -9,9 +9,10 @@ from random import Random
 
 import pytest
 
+from benchmarks.selection import random_search
 from sartor.codegen.ir.schema import Schema
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import greedy, qlearning, random_search
+from sartor.tuning.selection.heuristics import greedy, qlearning
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.indexed import index_problem
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
-from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.overlap.queues import Queues, queues_of
 from sartor.tuning.selection.overlap.shortest import fastest, shortest
 from sartor.tuning.selection.problem.cost import Cost

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
-from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity, held_bytes, measures, peak_bytes, within
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem

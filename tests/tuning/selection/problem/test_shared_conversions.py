@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.elimination import dprs
 from sartor.tuning.selection.elimination.unknowns import Unknowns
-from sartor.tuning.selection.heuristics import converters, exhaustive, pbqp
+from sartor.tuning.selection.heuristics import converters, pbqp
 from sartor.tuning.selection.heuristics.converters import Unshared
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.indexed import index_problem
@@ -25,7 +26,7 @@ from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.problem.selection import Selection, Selector, evaluate
 from sartor.tuning.selection.problem.shared_conversions import Relaxed
 from sartor.tuning.selection.programming import ilp
-from sartor.tuning.selection.registry import SELECTORS
+from tests.tuning.selection.all_selectors import ALL_SELECTORS
 
 BuildRandom = Callable[[Random], Problem]
 
@@ -49,7 +50,7 @@ def _three_readers() -> Problem:
     return Problem((stem, *readers), edges, {(edge, A, B): Cost(latency=1.0) for edge in edges})
 
 
-@pytest.mark.parametrize("select", [SELECTORS[name] for name in ("auto", "dprs", "ilp", "pbqp", "exhaustive")])
+@pytest.mark.parametrize("select", [ALL_SELECTORS[name] for name in ("auto", "dprs", "ilp", "pbqp", "exhaustive")])
 def test_a_conversion_is_paid_for_once(select: Selector) -> None:
     found = select(_three_readers())
     assert {name: found.choices[name].name for name in READERS} == dict.fromkeys(READERS, "fast")

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
-from sartor.tuning.selection.heuristics import exhaustive
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits
 from sartor.tuning.selection.problem.problem import Choice, Node, Problem

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import exhaustive, greedy
+from sartor.tuning.selection.heuristics import greedy
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem

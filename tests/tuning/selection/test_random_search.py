@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
+from benchmarks.selection import random_search
 from sartor.codegen.ir.schema import Schema
 from sartor.tuning.selection.elimination import dprs
-from sartor.tuning.selection.heuristics import random_search
 from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 

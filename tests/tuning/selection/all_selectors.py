@@ -1,0 +1,10 @@
+"""The solvers that users can choose, and those that they are compared with."""
+
+from __future__ import annotations
+
+from benchmarks.selection import exhaustive, random_search
+from sartor.tuning.selection.problem.selection import Selector
+from sartor.tuning.selection.registry import SELECTORS
+
+COMPARED: dict[str, Selector] = {exhaustive.NAME: exhaustive.select, random_search.NAME: random_search.select}
+ALL_SELECTORS = SELECTORS | COMPARED
