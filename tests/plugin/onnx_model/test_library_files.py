@@ -76,4 +76,4 @@ def test_a_file_compiles_and_is_right(path: Path) -> None:
 
 
 def test_the_files_are_there() -> None:
-    assert len(_FILES) == 17
+    assert len(_FILES) == 19
