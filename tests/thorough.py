@@ -339,10 +339,33 @@ def in_turns(
     """
     if "or not thorough" in config.option.markexpr:
         return {**offered}
-    names = [name for name in offered if often is None or name.partition("{")[0].rpartition(".")[2] in often]
+    names = [name for name in offered if often is None or _routine(name) in often]
     step = max(1, min(_PARTS, len(names)))
     left_out = {*names} - {*names[turn % step :: step]}
     return {name: each for name, each in offered.items() if name not in left_out}
+
+
+def with_each_routine(
+    offered: Mapping[str, Mapping[str, _T]], tried: Mapping[str, Mapping[str, _T]]
+) -> dict[str, dict[str, _T]]:
+    """What layers are tried by, and by each routine that none would be tried by the first layer that it is offered for.
+
+    Args:
+        offered: by layer, and by names as of ``in_turns``.
+        tried: some of these, for the same layers.
+    """
+    found = {layer: {**each} for layer, each in tried.items()}
+    known = {_routine(name) for each in tried.values() for name in each}
+    for layer, each in offered.items():
+        for name, variant in each.items():
+            if _routine(name) not in known:
+                known.add(_routine(name))
+                found[layer][name] = variant
+    return found
+
+
+def _routine(name: str) -> str:
+    return name.partition("{")[0].rpartition(".")[2]
 
 
 def mark_thorough(items: Iterable[pytest.Item]) -> set[str]:

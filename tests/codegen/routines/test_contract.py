@@ -23,7 +23,7 @@ from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import all_cases, half_cases
 from tests.hash_seeds import printed_under_hash_seeds
-from tests.thorough import in_turns, tried
+from tests.thorough import in_turns, tried, with_each_routine
 
 HOST = Target.create("cpu")
 VULKAN = Target.create("vulkan")
@@ -79,9 +79,13 @@ def _implementations(layer: Layer, target: Target, config: pytest.Config | None 
         if config is not None and layer.name in THOROUGH and routine.name not in TRIED_ELSEWHERE:
             kept = tried(variants, THOROUGH.index(layer.name), config)
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
-    if config is None or layer.name not in CASES or layer.name in THOROUGH:
-        return found
-    return in_turns(found, CASES.index(layer.name), config, OFTEN)
+    return found
+
+
+def _in_turns(layer: Layer, offered: dict[str, Implementation], config: pytest.Config) -> dict[str, Implementation]:
+    if layer.name not in CASES or layer.name in THOROUGH:
+        return offered
+    return in_turns(offered, CASES.index(layer.name), config, OFTEN)
 
 
 def _extra(layer: Layer) -> dict[str, Implementation]:
@@ -133,13 +137,23 @@ def found_layers() -> dict[str, tuple[Layer, Mapping[str, Array]]]:
 
 
 @pytest.fixture(scope="module")
-def subjects(
+def offered(
     found_layers: dict[str, tuple[Layer, Mapping[str, Array]]], pytestconfig: pytest.Config
+) -> dict[str, dict[str, Implementation]]:
+    return {name: _implementations(layer, HOST, pytestconfig) for name, (layer, _) in found_layers.items()}
+
+
+@pytest.fixture(scope="module")
+def subjects(
+    found_layers: dict[str, tuple[Layer, Mapping[str, Array]]],
+    offered: Mapping[str, dict[str, Implementation]],
+    pytestconfig: pytest.Config,
 ) -> dict[str, Subject]:
     """Every layer by the name of its case."""
+    chosen = {name: _in_turns(layer, offered[name], pytestconfig) for name, (layer, _) in found_layers.items()}
     return {
-        name: Subject(layer, weights, _implementations(layer, HOST, pytestconfig) | _extra(layer))
-        for name, (layer, weights) in found_layers.items()
+        name: Subject(found_layers[name][0], found_layers[name][1], each | _extra(found_layers[name][0]))
+        for name, each in with_each_routine(offered, chosen).items()
     }
 
 
@@ -164,7 +178,7 @@ def test_variants_for_vulkan_compute_the_layer(
         pytest.skip(str(error))
     chosen = {name: found_layers[name] for name in ON_VULKAN}
     found = {
-        name: Subject(layer, weights, _implementations(layer, VULKAN, pytestconfig))
+        name: Subject(layer, weights, _in_turns(layer, _implementations(layer, VULKAN, pytestconfig), pytestconfig))
         for name, (layer, weights) in chosen.items()
     }
     program = load(found, VULKAN)

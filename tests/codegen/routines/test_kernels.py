@@ -19,7 +19,7 @@ from tests.codegen.routines.harness import Subject, compiled, layers, load, rela
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_cases, kernel_model
 from tests.emulated import EmulatedProgram, Emulator, emulator
 from tests.importing import imported_model
-from tests.thorough import in_turns, tried
+from tests.thorough import in_turns, tried, with_each_routine
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
@@ -130,7 +130,7 @@ def _variants(layer: Layer, target: Target, config: pytest.Config | None = None)
         by_element = [each for each in variants[1:] if BY_ELEMENT in each.descriptor]
         kept = kept + by_element[: target == NEON and layer.name in EMULATED]
         found |= {each.descriptor.partition(".")[2]: each.implementation for each in kept}
-    return found if config is None or layer.name in THOROUGH else in_turns(found, CASES.index(layer.name), config)
+    return found
 
 
 def _stock(layer: Layer, expected: Mapping[str, Array]) -> dict[str, Implementation]:
@@ -171,16 +171,29 @@ def expected() -> Mapping[str, Array]:
 
 
 @pytest.fixture(scope="module")
-def subjects(found: Found, expected: Mapping[str, Array], pytestconfig: pytest.Config) -> dict[str, Subject]:
+def offered(found: Found, pytestconfig: pytest.Config) -> dict[str, dict[str, Implementation]]:
+    return {name: _variants(layer, HOST, pytestconfig) for name, (layer, _) in found.items() if name in CASES}
+
+
+@pytest.fixture(scope="module")
+def subjects(
+    found: Found,
+    offered: Mapping[str, dict[str, Implementation]],
+    expected: Mapping[str, Array],
+    pytestconfig: pytest.Config,
+) -> dict[str, Subject]:
+    chosen = {
+        name: each if name in THOROUGH else in_turns(each, CASES.index(name), pytestconfig)
+        for name, each in offered.items()
+    }
     return {
         name: Subject(
-            layer,
-            weights,
-            _variants(layer, HOST, pytestconfig) | _extremes(layer, pytestconfig) | _stock(layer, expected),
+            found[name][0],
+            found[name][1],
+            variants | _extremes(found[name][0], pytestconfig) | _stock(found[name][0], expected),
             expected.get(name),
         )
-        for name, (layer, weights) in found.items()
-        if name in CASES
+        for name, variants in with_each_routine(offered, chosen).items()
     }
 
 

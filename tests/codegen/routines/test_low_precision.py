@@ -43,7 +43,7 @@ from tests.codegen.routines.low_precision_cases import (
 )
 from tests.codegen.routines.narrow import rounded_subject, wrong
 from tests.importing import imported_model
-from tests.thorough import in_turns, tried
+from tests.thorough import in_turns, tried, with_each_routine
 
 Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
@@ -112,9 +112,7 @@ def _variants(layer: Layer, target: Target, config: pytest.Config | None = None)
         if config is not None and layer.name in THOROUGH:
             kept = tried(variants, THOROUGH.index(layer.name), config)
         found |= {each.descriptor: each.implementation for each in kept}
-    if config is None or layer.name in THOROUGH:
-        return found
-    return in_turns(found, CASES.index(layer.name), config, OFTEN)
+    return found
 
 
 def _extremes(layer: Layer) -> dict[str, Implementation]:
@@ -160,13 +158,25 @@ def expected() -> Mapping[str, Array]:
 
 
 @pytest.fixture(scope="module")
-def subjects(found: Found, expected: Mapping[str, Array], pytestconfig: pytest.Config) -> dict[str, Subject]:
+def offered(found: Found, pytestconfig: pytest.Config) -> dict[str, dict[str, Implementation]]:
+    return {name: _variants(found[name][0], HOST, pytestconfig) for name in CASES}
+
+
+@pytest.fixture(scope="module")
+def subjects(
+    found: Found,
+    offered: Mapping[str, dict[str, Implementation]],
+    expected: Mapping[str, Array],
+    pytestconfig: pytest.Config,
+) -> dict[str, Subject]:
     """Candidate 0 tells what is right where another layer's result is read."""
-    variants = {
-        name: _variants(found[name][0], HOST, pytestconfig) | ({} if name in expected else _stock(found[name][0], HOST))
-        for name in CASES
+    chosen = {
+        name: each if name in THOROUGH else in_turns(each, turn, pytestconfig, OFTEN)
+        for turn, (name, each) in enumerate(offered.items())
     }
-    return {name: _subject(found, name, variants[name], expected.get(name)) for name in CASES}
+    variants = with_each_routine(offered, chosen)
+    stock = {name: {} if name in expected else _stock(found[name][0], HOST) for name in CASES}
+    return {name: _subject(found, name, variants[name] | stock[name], expected.get(name)) for name in CASES}
 
 
 @pytest.fixture(scope="module")
