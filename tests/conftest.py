@@ -17,6 +17,7 @@ from sartor.codegen.ir.variants import routine
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.kept.values import KeptValues
 from tests.importing import imported_model
 from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
@@ -78,6 +79,7 @@ def nothing_kept() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeptModules, "of_user", lambda: KeptModules(Path(_CACHE.name) / "modules", limit=0))
         patch.setattr(KeptCode, "of_user", lambda: KeptCode(Path(_CACHE.name) / "code", limit=0))
+        patch.setattr(KeptValues, "of_imports", lambda: KeptValues(Path(_CACHE.name) / "imports", limit=0))
         with ending_processes():
             yield
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import pickle
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -20,6 +21,7 @@ from sartor.dialect_passes.dump import Dumper
 from sartor.errors import SartorError
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.imported_model import ImportedModel, StoredIntegers
+from sartor.frontend.kept_import import KeptImport
 from sartor.frontend.layer_tensors import value_names
 from sartor.frontend.layering import Splitting, layered_model
 from sartor.frontend.states import DeclaredStates, states_of
@@ -46,6 +48,7 @@ from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.reference.trusted.oracles.table import is_vouched_by_definitions
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.state import State
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.workers.protocol import WorkerError
 from sartor.tuning.workers.starting.copies import may_copy
 
@@ -76,6 +79,7 @@ def run_import(
     states: StatePolicy | None = None,
     simplifies: bool = True,
     widens: bool | None = None,
+    kept: KeptValues | None = None,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -93,6 +97,7 @@ def run_import(
         states: which inputs and outputs are states; None for none.
         simplifies: whether onnxslim simplifies the model.
         widens: whether half precision is computed in float32; None as is best for the target.
+        kept: imports of earlier compilations; None if none are to be used.
     """
     end = time.monotonic() + seconds
     splitting = Splitting(target or Target.create("cpu"), asked or AskedChildren())
@@ -102,9 +107,19 @@ def run_import(
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
             # Needed once the model is prepared, part of which another process does; whether it fails is seen then.
             beside.submit(get_ready, splitting.target)
-            return _imported(path, fixed, Dumper(dump), splitting, directory, beside, end)
+            importing = partial(_imported, path, fixed, Dumper(dump), splitting, directory, beside, end)
+            if kept is None or dump is not None or directory is None:
+                return importing()
+            # With little time, less is known of the model.
+            settings = (fixed, repr(splitting.target), splitting.target.key, splitting.asked, math.isinf(seconds))
+            return KeptImport(kept, path, directory, pickle.dumps(settings)).found_or(importing)
     except SartorError as error:
         return WorkerError(error)
+    finally:
+        while _SIMPLIFYING:
+            # What was imported before needs no process that simplifies it.
+            with _SIMPLIFYING.pop():
+                pass
 
 
 @dataclass(frozen=True)
@@ -258,6 +273,7 @@ def _saved(pieces: Iterable[bytes | memoryview], directory: Path | None) -> tupl
         return data, hashlib.sha256(data).hexdigest()
     digest = hashlib.sha256()
     path = directory / "prepared.onnx"
+    path.unlink(missing_ok=True)
     with path.open("wb") as file:
         for piece in pieces:
             digest.update(piece)

@@ -21,6 +21,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.target_check import check_target
 from sartor.policies import Double, ImportPolicy
 from sartor.progress import Progress
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.calls import Opening, call_each, open_pool
 from sartor.tuning.workers.pool import WorkerPool
@@ -135,6 +136,7 @@ def _job(model: Path, policy: ImportPolicy, directory: Path | None, end: float) 
         "double": policy.double,
         "states": policy.states,
         "simplifies": policy.simplifies,
+        "kept": KeptValues.of_imports(),
     }
 
 

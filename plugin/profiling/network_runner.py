@@ -42,8 +42,8 @@ _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
 # Loaded again, at other addresses, the same network's time differs by up to a tenth.
 _PASSES, _ROUNDS, _BLOCK = 3, 6, 4
-# Within a time budget.
-_HURRIED_ROUNDS = 3
+# Within a time budget, and of a network that is compared with none then: others run beside it once more.
+_HURRIED_ROUNDS, _ROUNDS_ALONE = 3, 1
 # A network that is slower than the best by more than this in one process is not run in others.
 _NEAR = 1.15
 # The time of networks that fit the second-level cache does not depend on their addresses.
@@ -258,20 +258,22 @@ class NetRunner:
 
     def _trial(self, builds: Sequence[Build]) -> NetTrial:
         values = (self._imported.graph.inputs, self._imported.graph.outputs)
-        return NetTrial([build.files for build in builds], values, self._example.value, self._settings())
+        return NetTrial([build.files for build in builds], values, self._example.value, self._settings(len(builds)))
 
     @property
     def _is_slow(self) -> bool:
         """Whether an inference is expected to take seconds."""
         return self._target.is_software
 
-    def _settings(self) -> MeasureSettings:
+    def _settings(self, networks: int) -> MeasureSettings:
+        """How so many networks are timed in turn."""
+        hurried = _HURRIED_ROUNDS if networks > 1 else _ROUNDS_ALONE
         return MeasureSettings(
             device=self._target.device,
             threads=self._target.threads,
             # A network that another compilation may accept is timed; one whose error exceeds all bounds is not.
             max_error=math.inf if self.verifies else self._budget.timed,
-            rounds=2 if self._is_slow else _HURRIED_ROUNDS if self._is_hurried else _ROUNDS,
+            rounds=2 if self._is_slow else hurried if self._is_hurried else _ROUNDS,
             seconds=30.0 if self._is_slow else 4.0,
             block=0 if self._is_slow else _BLOCK,
         )

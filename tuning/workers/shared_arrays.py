@@ -40,6 +40,8 @@ class StoredArrays(Mapping[str, np.ndarray]):
     def write(path: Path, arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]]) -> StoredArrays:
         """Write arrays, or pairs of names and arrays one after the other, to a new file."""
         places: dict[str, _Place] = {}
+        # What has the same file by another name, or has mapped it, keeps what was in it.
+        path.unlink(missing_ok=True)
         with path.open("wb") as file:
             for name, array in arrays.items() if isinstance(arrays, Mapping) else arrays:
                 file.seek(-file.tell() % _ALIGNMENT, 1)
@@ -47,6 +49,15 @@ class StoredArrays(Mapping[str, np.ndarray]):
                 places[name] = _Place(path, file.tell(), array.dtype, stored.shape, order)
                 file.write(stored.reshape(-1).view(np.uint8).data)
         return StoredArrays(path, places)
+
+    @property
+    def paths(self) -> frozenset[Path]:
+        """The files in which arrays are."""
+        return frozenset(place.path for place in self._places.values())
+
+    def at(self, path: Path) -> StoredArrays:
+        """The same arrays, which are in one file, in a copy of it."""
+        return StoredArrays(path, {name: replace(place, path=path) for name, place in self._places.items()})
 
     def only(self, names: Iterable[str]) -> StoredArrays:
         """Some of the arrays, in the same files."""

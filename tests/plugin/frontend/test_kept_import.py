@@ -1,0 +1,149 @@
+"""A model is taken from an earlier import only if that was of the same content, by the same code, in the same way."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from sartor.frontend import import_job, kept_import
+from sartor.frontend.import_job import run_import
+from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.kept_import import KeptImport
+from sartor.policies import Double
+from sartor.tuning.kept.values import KeptValues
+
+Import = Callable[..., ImportedModel]
+
+
+class AtOnce:
+    """A thread that has ended when it was started."""
+
+    def __init__(self, target: Callable[..., None], args: tuple[Any, ...], daemon: bool) -> None:
+        self._run = partial(target, *args)
+
+    def start(self) -> None:
+        self._run()
+
+
+def write_model(path: Path, weight: float) -> None:
+    """A product by weights, of the same size whatever these are."""
+    weights = numpy_helper.from_array(np.full((4, 8), weight, np.float32), "w")
+    values = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", size]) for name, size in (("x", 4), ("y", 8))
+    ]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+
+
+@pytest.fixture
+def imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Import:
+    """Imports a file in a directory of its own, with what is kept."""
+    monkeypatch.setattr(kept_import, "Thread", AtOnce)
+    monkeypatch.setattr(kept_import, "_SETTLED_SECONDS", -1.0)
+    numbers = iter(range(100))
+
+    def imported(path: Path, **options: Any) -> ImportedModel:
+        directory = tmp_path / f"compilation{next(numbers)}"
+        directory.mkdir()
+        settings = {"shapes": {"x": (2, 4)}, "simplifies": False, **options}
+        found = run_import(path, dump=None, directory=directory, kept=KeptValues(tmp_path / "imports"), **settings)
+        assert isinstance(found, ImportedModel), found
+        assert isinstance(found.prepared, Path)
+        assert found.prepared.parent == directory
+        return found
+
+    return imported
+
+
+def weight_of(model: ImportedModel) -> float:
+    return float(next(iter(model.weights.values())).flat[0])
+
+
+def test_the_same_model_is_imported_once(imports: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, copy, other = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "c.onnx"
+    write_model(path, 1.0)
+    write_model(copy, 1.0)
+    write_model(other, 2.0)
+    first = imports(path)
+    made: list[str] = []
+    making = import_job._imported
+
+    def noted(path: Path, *arguments: Any) -> ImportedModel:
+        made.append(path.name)
+        return making(path, *arguments)
+
+    monkeypatch.setattr(import_job, "_imported", noted)
+    again = imports(copy)
+    assert made == []
+    assert again.path == copy
+    assert pickle.dumps(again.graph) == pickle.dumps(first.graph)
+    assert again.prepared.read_bytes() == first.prepared.read_bytes()  # type: ignore[union-attr]
+    assert weight_of(again) == weight_of(first) == 1.0
+    # Of the same size, under the same name, with the same time.
+    status = path.stat()
+    path.write_bytes(other.read_bytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert weight_of(imports(path)) == 2.0
+    imports(path, shapes={"x": (3, 4)})
+    imports(path, double=Double.F64)
+    imports(path, seconds=5.0)
+    monkeypatch.setattr(kept_import, "package_digest", lambda: "other code")
+    imports(path)
+    monkeypatch.setattr(kept_import, "version", lambda package: "another version")
+    imports(path)
+    assert made == ["a.onnx"] * 6
+    imports(path)
+    assert len(made) == 6
+
+
+@pytest.fixture
+def model(imports: Import, tmp_path: Path) -> ImportedModel:
+    write_model(tmp_path / "a.onnx", 1.0)
+    found = imports(tmp_path / "a.onnx")
+    for kept in (tmp_path / "imports").iterdir():
+        kept.unlink()
+    return found
+
+
+@pytest.mark.parametrize("meanwhile", ["it changes", "something is said", "it has external data", "it is gone"])
+def test_what_may_not_be_what_was_imported_is_not_kept(
+    model: ImportedModel, tmp_path: Path, meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(model.prepared, Path)
+    kept = KeptImport(KeptValues(tmp_path / "imports"), model.path, model.prepared.parent, b"")
+
+    def imported() -> ImportedModel:
+        if meanwhile == "it changes":
+            write_model(model.path, 2.0)
+        elif meanwhile == "something is said":
+            logging.getLogger("sartor.onnx_model").warning("something")
+        elif meanwhile == "it is gone":
+            model.path.unlink()
+        else:
+            return replace(model, external=(tmp_path / "weights.data",))
+        return model
+
+    assert kept.found_or(imported).graph is model.graph
+    assert not list((tmp_path / "imports").iterdir())
+
+
+def test_a_file_that_was_just_written_is_not_kept(
+    model: ImportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_import, "_SETTLED_SECONDS", 3600.0)
+    assert isinstance(model.prepared, Path)
+    kept = KeptImport(KeptValues(tmp_path / "imports"), model.path, model.prepared.parent, b"")
+    assert kept.found_or(lambda: model) is model
+    assert not list((tmp_path / "imports").iterdir())
