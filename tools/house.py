@@ -17,8 +17,12 @@ FOLDERS = ("plugin", "codegen", "dialect_passes", "tuning", "runtime")
 ONLY_READER: Mapping[str, str] = {"/proc/cpuinfo": "runtime/driver/cpuinfo.py"}
 """Texts that stand for something that one file reads."""
 
+_ALIKE = "plugin/onnx_model/operator_types/alike.py"
 LISTED_ONCE: Mapping[frozenset[str], str] = {
-    frozenset({"Reshape", "Squeeze", "Unsqueeze"}): "plugin/onnx_model/operator_types/moving.py"
+    frozenset({"Reshape", "Squeeze", "Unsqueeze"}): "plugin/onnx_model/operator_types/moving.py",
+    frozenset({"Conv", "ConvTranspose", "Gemm"}): _ALIKE,
+    frozenset({"If", "Loop", "Scan"}): _ALIKE,
+    frozenset({"ReduceMax", "ReduceMin", "ReduceProd"}): _ALIKE,
 }
 """Operators that are listed together in one file, from which others take the list."""
 

@@ -30,7 +30,8 @@ from sartor.onnx_model.graphs.held_data import holding, serialised
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.graphs.walk import SKIPPING, nodes
+from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.operator_types.alike import WITH_BODIES
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
@@ -238,7 +239,7 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
         is_simplified = fixed.simplifies and not process.has_failed
         definitions = is_vouched_by_definitions(loaded)
         # What is not computed in every call may be taken by any number where it is not.
-        rows = {} if any(node.op_type in SKIPPING for node in nodes(loaded)) else table_rows(prepared.model)
+        rows = {} if any(node.op_type in WITH_BODIES for node in nodes(loaded)) else table_rows(prepared.model)
         return _Read(prepared, rounds(loaded), definitions, external, states, is_simplified, rows)
 
 

@@ -13,6 +13,7 @@ from sartor.codegen.ir.block_packing import BITS, block_of, rounded_name
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED, WEIGHTS
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
+from sartor.onnx_model.operator_types.alike import BY_WEIGHTS
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 BF16, F16, I8, TF32 = "bf16", "f16", "i8", "tf32"
@@ -21,7 +22,7 @@ ENCODED = "MatMulNBits"
 _CASTS = {BF16: TensorProto.BFLOAT16, F16: TensorProto.FLOAT16}
 _REALS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _SYMMETRIC_MOST = 127
-_FACTORS = dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul"), (0, 1))
+_FACTORS = dict.fromkeys(sorted(BY_WEIGHTS), (0, 1))
 # With f32's 24 significant bits, subtracting what is 2^13 times as large leaves the 11 of TF32.
 _TF32_SPLITTER, _TF32_MOST = np.float32(2**13 + 1), np.float32(2.0**114)
 # Version from which reductions take their axes as an input.

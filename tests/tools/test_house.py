@@ -16,6 +16,7 @@ TAKES = "try:\n    check()\nexcept (KeyError, ValueError) as error:\n    answer 
         ("runtime/driver/cpuinfo.py", "open('/proc/cpuinfo')", None),
         ("plugin/new.py", "A = {*('Reshape', 'Unsqueeze'), 'Squeeze', 'Tile'}", "take the set from plugin/onnx_model/"),
         ("plugin/new.py", "A = {'Reshape', 'Unsqueeze', 'Tile'}", None),
+        ("plugin/new.py", "A = ['Scan', 'If', 'Loop']", "take the set from plugin/onnx_model/operator_types/alike.py"),
         ("codegen/routines/new.py", TAKES, "takes a ValueError for a rejection"),
         ("codegen/routines/new.py", TAKES.replace("ValueError", "OSError"), None),
         ("codegen/routines/new.py", TAKES.replace("Rejected", "refuse"), None),

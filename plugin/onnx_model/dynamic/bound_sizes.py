@@ -13,6 +13,7 @@ from sartor.onnx_model.dynamic.steps import Steps, Tail
 from sartor.onnx_model.dynamic.unique import unique
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, MalformedError, opset, optional_input
 from sartor.onnx_model.graphs.walk import describe_node, names_read
+from sartor.onnx_model.operator_types.alike import BY_WEIGHTS, REDUCTIONS
 from sartor.runtime.driver.counts import count_name, counted_axis
 
 Rule = Callable[[Steps], None]
@@ -139,17 +140,12 @@ _ELEMENTWISE = (
     *("Not", "Or", "PRelu", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus"),
     *("Softsign", "Sqrt", "Sub", "Sum", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor"),
 )
-_ROWS = (
-    *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "Gemm", "GlobalAveragePool", "GlobalMaxPool"),
-    *("InstanceNormalization", "MatMul", "MaxPool"),
-)
-_REDUCTIONS = (
-    *("ArgMax", "ArgMin", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
-    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
-)
+_ROWS = BY_WEIGHTS | {
+    *("AveragePool", "BatchNormalization", "GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization", "MaxPool"),
+}
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE, passing.elementwise),
-    **dict.fromkeys(_REDUCTIONS, reducing.reduce_),
+    **dict.fromkeys(REDUCTIONS | {"ArgMax", "ArgMin"}, reducing.reduce_),
     **dict.fromkeys(_ROWS, passing.rows),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax", "Split"), passing.along),
     "Compress": compaction.compress,

@@ -16,6 +16,7 @@ from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, s
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes, without_weights
 from sartor.onnx_model.graphs.noise import noise_of
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.operator_types.alike import GATES
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -229,7 +230,7 @@ def _gather(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
 _READERS: Mapping[str, Callable[[NodeProto, str, GraphEditor], _Asked]] = {
     **dict.fromkeys(_CONVOLUTIONS, _conv),
     **dict.fromkeys(("Gemm", "MatMul"), _product),
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+    **dict.fromkeys(GATES, _recurrent),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _norm),
     "Gather": _gather,
     "Tile": _repeats,

@@ -8,9 +8,6 @@ from typing import Any
 from google.protobuf.message import Message
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-SKIPPING = ("If", "Loop", "Scan")
-"""Operators in whose graphs a node need not be computed in every call."""
-
 
 def describe_node(node: NodeProto) -> str:
     """Describe a node for messages: ``node 'conv1' (Conv)``. A nameless node is named after its first output."""

@@ -16,7 +16,8 @@ from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
 from sartor.onnx_model.graphs.names import described_nodes, name_nodes, naming_origins
 from sartor.onnx_model.graphs.noise import noise_of, record_noise
 from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
-from sartor.onnx_model.graphs.walk import SKIPPING, nodes
+from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.operator_types.alike import WITH_BODIES
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
 from sartor.onnx_model.preparing.check_indices import check_indices
 from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes, check_training
@@ -318,7 +319,7 @@ def _prepared(
     widens = widens and fits_widened(model)
     widening = (widen_halves,) if widens else ()
     # What is not computed in every call may be taken by any number where it is not.
-    checking = () if any(node.op_type in SKIPPING for node in nodes(model)) else (check_indices,)
+    checking = () if any(node.op_type in WITH_BODIES for node in nodes(model)) else (check_indices,)
     every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *widening, *SIMPLIFY, *checking, *LOWER)
     steps = tuple(simplifier if step is simplify else step for step in every)
     described: dict[str, str] = {}

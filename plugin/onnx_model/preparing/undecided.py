@@ -12,6 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic.suggested_shapes import shape_options, suggested_shapes
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.walk import describe_node, names_read
+from sartor.onnx_model.operator_types.alike import REDUCTIONS
 from sartor.onnx_model.preparing.shape_inputs import deciding_operands
 from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.runtime.driver.bound_input import Bindings
@@ -161,8 +162,7 @@ def _example(node: NodeProto, operand: int, count: int, editor: GraphEditor) -> 
 _AXES = frozenset(
     {
         *(("Slice", 3), ("Pad", 3), ("Squeeze", 1), ("Unsqueeze", 1), ("CumSum", 1)),
-        *((f"Reduce{kind}", 1) for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum")),
-        ("ReduceSumSquare", 1),
+        *((reduction, 1) for reduction in REDUCTIONS),
     }
 )
 _ZEROS = frozenset({("Dropout", 1), ("Dropout", 2), ("Slice", 1), ("Pad", 1), ("Range", 0)})

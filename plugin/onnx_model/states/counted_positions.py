@@ -22,6 +22,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.infer import forget_shapes
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.operator_types.alike import REDUCTIONS, WITH_BODIES
 from sartor.onnx_model.operator_types.moving import RESHAPING
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
 
@@ -33,7 +34,7 @@ Values = Mapping[str, Array]
 _SIZES = {
     **dict.fromkeys(RESHAPING - {"Flatten", "Identity"}, (1,)),
     **dict.fromkeys(("CumSum", "Expand", "OneHot", "Split", "Tile", "TopK"), (1,)),
-    **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), (1,)),
+    **dict.fromkeys(REDUCTIONS, (1,)),
     "ConstantOfShape": (0,),
     "Pad": (1, 3),
     "Range": (0, 1, 2),
@@ -44,7 +45,7 @@ _SIZES = {
 # Of these another size means more of the same.
 _ONLY_LARGER = frozenset({"ConstantOfShape", "Expand", "Reshape", "Tile"})
 # Their results are as large as values say, so they cannot be computed from an input.
-_SHAPED_BY_VALUES = frozenset({"Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Range", "Scan", "Unique"})
+_SHAPED_BY_VALUES = WITH_BODIES | {"Compress", "NonMaxSuppression", "NonZero", "Range", "Unique"}
 # Numbers that are a prime apart, which tells what grows from what does not, and from what comes again.
 _NEAR, _APART = 40, 17
 

@@ -12,6 +12,7 @@ from onnx import NodeProto
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.graphs.graph import attributes
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.operator_types.alike import BY_WEIGHTS
 from sartor.onnx_model.operator_types.moving import MOVING
 from sartor.reference.layerwise.bounded import ROUNDOFF, Bounded, finite, half_roundoff, is_real, sum_roundoff
 from sartor.reference.layerwise.node_run import NodeRun
@@ -27,7 +28,7 @@ from sartor.runtime.driver.signature import Array
 Operands = list[Bounded | None]
 
 # Results are sums of products of the first two operands, and of a third one.
-_LINEAR = frozenset({"Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
+_LINEAR = BY_WEIGHTS | {"FusedConv", "FusedGemm", "FusedMatMul"}
 # Results are elements of the operands with these indices, or zeros; of all operands for None.
 _MOVING: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("Concat",), None),

@@ -18,6 +18,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rename_reads
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.walk import describe_node, graphs, subgraphs
+from sartor.onnx_model.operator_types.alike import WITH_BODIES
 from sartor.onnx_model.operator_types.moving import MOVING
 from sartor.onnx_model.rewrites.number_types import unsigned_words
 from sartor.onnx_model.rewrites.number_types.small_floats import SMALL_FLOATS, check_rounding, decode, encode
@@ -63,7 +64,6 @@ _FRACTIONS = frozenset(
 # What only moves elements does so with codes as with values.
 _MOVING = MOVING | {"GatherElements", "GatherND", "ReverseSequence", "Shape", "Size", "Trilu", "Where"}
 # They hand values on to their bodies and back.
-_WITH_BODIES = frozenset({"If", "Loop", "Scan"})
 
 
 def carry_types(model: ModelProto) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _carried(graph: GraphProto, around: Mapping[str, int], outer: GraphEditor | 
 
 def _rewritten(node: NodeProto, editor: GraphEditor, types: Mapping[str, int]) -> list[NodeProto] | None:
     names = [name for name in (*node.input, *node.output) if types.get(name) in CARRIERS]
-    if not names or node.op_type in _MOVING or node.op_type in _WITH_BODIES:
+    if not names or node.op_type in _MOVING or node.op_type in WITH_BODIES:
         return None
     emit = Emitter(editor, node)
     rule = _RULES.get(node.op_type)

@@ -18,6 +18,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.operator_types.alike import GATES
 from sartor.onnx_model.rewrites.operator_sets.batched_scan import scan_by_sequence
 
 Upgrade = Callable[[NodeProto, GraphEditor, int], list[NodeProto] | None]
@@ -311,7 +312,7 @@ _BROADCASTING = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "
 UPGRADES: Mapping[str, Upgrade] = {
     **dict.fromkeys(_FIRST_OPSET_INPLACE, _drop("consumed_inputs")),
     **dict.fromkeys(_BROADCASTING, _broadcast),
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), _drop("output_sequence")),
+    **dict.fromkeys(GATES, _drop("output_sequence")),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _softmax),
     **dict.fromkeys(("ReduceSum", "Squeeze", "Unsqueeze"), _attribute_to_input("axes", 1)),
     "BatchNormalization": _batch_normalization,

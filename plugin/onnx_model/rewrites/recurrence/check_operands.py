@@ -9,8 +9,8 @@ from onnx import ModelProto, NodeProto
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
+from sartor.onnx_model.operator_types.alike import GATES
 
-_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _ACTIVATIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
 _DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 _RANK, _PEEPHOLES = 3, 3
@@ -26,7 +26,7 @@ def check_recurrent(model: ModelProto) -> tuple[str, ...]:
 
 
 def _check(node: NodeProto, editor: GraphEditor) -> None:
-    if node.op_type not in _GATES:
+    if node.op_type not in GATES:
         return
     _check_attributes(node)
     shape = editor.shape(node.input[0])
@@ -64,7 +64,7 @@ def _refusal(node: NodeProto, reason: str) -> UnsupportedModelError:
 
 def _expected(node: NodeProto, shape: tuple[int, ...]) -> Iterator[tuple[int, str, tuple[int, ...]]]:
     """Index, name and shape of each operand beside the sequence."""
-    found, gates = attributes(node), _GATES[node.op_type]
+    found, gates = attributes(node), GATES[node.op_type]
     hidden, directions = found["hidden_size"], _DIRECTIONS[found.get("direction", "forward")]
     batch_first = bool(found.get("layout", 0))
     batch = shape[0] if batch_first else shape[1]

@@ -14,12 +14,12 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.operator_types.alike import GATES
 from sartor.onnx_model.rewrites.recurrence.kept import activations, is_kept
 
 DOMAIN, OPERATOR = "sartor", "RecurrentLoop"
 """Domain and name of the nodes that stand for loops."""
 _WEIGHT, _RECURRENCE, _BIAS, _STATES = 1, 2, 3, (5, 6)
-_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
 def with_recurrent_calls(model: ModelProto) -> ModelProto:
@@ -134,7 +134,7 @@ class _Calls:
         inputs, recurrence = (editor.constant(node.input[each]) for each in (_WEIGHT, _RECURRENCE))
         assert inputs is not None
         assert recurrence is not None
-        width = _GATES[node.op_type] * self._hidden
+        width = GATES[node.op_type] * self._hidden
         bias = editor.constant(optional_input(node, _BIAS)) if optional_input(node, _BIAS) else None
         both = np.zeros(2 * width, inputs.dtype) if bias is None else bias[index]
         return _Weights(inputs[index], recurrence[index], both[:width], both[width:])

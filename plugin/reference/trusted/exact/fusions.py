@@ -10,9 +10,9 @@ from onnx import NodeProto
 
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.walk import subgraphs
+from sartor.onnx_model.operator_types.alike import BY_WEIGHTS
 from sartor.onnx_model.operator_types.moving import MOVING
 
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # It moves pairs across operators that only move elements, and drops those that a range makes superfluous.
 _PASSING = MOVING | {"Clip", "Dropout", "MaxPool", "Pad", "Relu"}
 _ROUNDING = "QuantizeLinear"
@@ -28,7 +28,7 @@ def is_multiplied(node: NodeProto, editor: GraphEditor) -> bool:
         name = pending.pop()
         readers = [] if name in seen else editor.consumers(name)
         seen.add(name)
-        if any(reader.op_type in _PRODUCTS or any(subgraphs(reader)) for reader in readers):
+        if any(reader.op_type in BY_WEIGHTS or any(subgraphs(reader)) for reader in readers):
             return True
         pending.extend(output for reader in readers if reader.op_type in _PASSING for output in reader.output)
     return False
@@ -37,7 +37,7 @@ def is_multiplied(node: NodeProto, editor: GraphEditor) -> bool:
 def is_product(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a QuantizeLinear may be fused with a product that it rounds."""
     source = _source(node, editor)
-    return source is not None and source.op_type in _PRODUCTS
+    return source is not None and source.op_type in BY_WEIGHTS
 
 
 def _source(node: NodeProto, editor: GraphEditor) -> NodeProto | None:

@@ -9,6 +9,8 @@ from typing import Any
 from onnx import GraphProto, NodeProto, TensorProto, TypeProto, helper
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
+from sartor.onnx_model.operator_types.alike import WITH_BODIES
+
 # Attributes that name the type of the first output, with the type if there is none: 0 is that of the first input.
 _NAMED: Mapping[str, tuple[str, int]] = {
     "Cast": ("to", TensorProto.FLOAT),
@@ -69,7 +71,7 @@ def output_types(node: NodeProto, types: Mapping[str, int], versions: Mapping[st
     """The element type of each output of a node; None where it is not known, or no tensor."""
     named = {each.name: each for each in node.attribute}
     inputs = [types.get(name) for name in node.input]
-    if node.op_type in ("If", "Loop", "Scan") and not node.domain:
+    if node.op_type in WITH_BODIES and not node.domain:
         return _of_body(node, types, versions)
     if node.op_type in _NAMED and not node.domain:
         attribute, default = _NAMED[node.op_type]
