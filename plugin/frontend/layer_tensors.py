@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto
 
+from sartor.codegen.ir.encoding import ATTRIBUTE
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.onnx_model.graphs.graph import GraphEditor
@@ -28,6 +29,8 @@ _FLOATS: Mapping[int, str] = {
     TensorProto.FLOAT16: "f16",
     TensorProto.BFLOAT16: "bf16",
 }
+ENCODED = "MatMulNBits"
+"""The operator of products by weights in blocks of integers, as prepared models have it."""
 _MOVING = RESHAPING - {"Identity"} | {"Gather", "Slice", "Split"}
 
 
@@ -41,12 +44,15 @@ class LayerTensors:
         results: name of each result, or None. Elements lie in the same order; the shape may differ.
         nodes: the ONNX nodes between both, in the model's order; empty if a result is None, or depends on more
             tensors than the inputs.
+        encoded: name, input and output of the only node that multiplies by a weight in blocks of integers; None if
+            there is none.
     """
 
     layer: str
     inputs: tuple[str | None, ...]
     results: tuple[str | None, ...]
     nodes: tuple[str, ...]
+    encoded: tuple[str, str, str] | None = None
 
     @property
     def result(self) -> str | None:
@@ -166,7 +172,18 @@ class _Finder:
         known = [name for name in results if name is not None]
         nodes = self._between({name for name in inputs if name is not None}, known)
         complete = len(known) == len(results)
-        return LayerTensors(layer.name, inputs, results, nodes if complete else ())
+        return LayerTensors(layer.name, inputs, results, nodes if complete else (), self._encoded(layer))
+
+    def _encoded(self, layer: Layer) -> tuple[str, str, str] | None:
+        nodes = [self._nodes[self._order[name]] for name in layer.nodes if name in self._order]
+        products = {node.name: node for node in nodes if node.op_type == ENCODED}
+        # The layer may also reshape what the next product reads; it is named after its own.
+        own = products.get(layer.name.partition("#")[0])
+        if own is None and len(products) == 1:
+            (own,) = products.values()
+        if own is None or ATTRIBUTE not in layer.task.body:
+            return None
+        return own.name, own.input[0], own.output[0]
 
     def _between(self, inputs: set[str], results: list[str]) -> tuple[str, ...]:
         """Nodes that compute ``results`` from ``inputs``; empty if they need other tensors as well."""

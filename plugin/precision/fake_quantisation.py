@@ -12,13 +12,12 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from sartor.codegen.ir.block_packing import BITS, block_of, rounded_name
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.variants.rounding import FACTOR, LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, STORED, WEIGHTS
+from sartor.frontend.layer_tensors import ENCODED
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes
 from sartor.onnx_model.operator_types.alike import BY_WEIGHTS
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 BF16, F16, I8, TF32 = "bf16", "f16", "i8", "tf32"
-ENCODED = "MatMulNBits"
-"""The operator of products by weights in blocks of integers, as prepared models have it."""
 _CASTS = {BF16: TensorProto.BFLOAT16, F16: TensorProto.FLOAT16}
 _REALS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _SYMMETRIC_MOST = 127

@@ -60,7 +60,7 @@ def with_permitted_error(
         config: settings.
         pool: where ONNX Runtime runs.
         progress: told about every inference.
-        is_hurried: whether one sample has to do.
+        is_hurried: whether few samples have to do.
 
     Raises:
         UsageError: if the model fails on the samples.

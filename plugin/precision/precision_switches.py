@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.variants.rounding import FACTOR, ROWS, STORED, WEIGHTS
-from sartor.frontend.layer_tensors import LayerTensors
+from sartor.frontend.layer_tensors import ENCODED, LayerTensors
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset
 from sartor.onnx_model.graphs.walk import subgraphs
 from sartor.precision.fake_quantisation import (
     BF16,
-    ENCODED,
     F16,
     I8,
     TF32,
@@ -68,13 +67,14 @@ class PrecisionSwitches:
         Results need names, and some value must be a real number; for ``i8`` all real inputs and results need ranges.
         Layers with filters also offer ``STORED``: filters exact, activations in 8 bits, and ``WEIGHTS``, the opposite,
         which needs no range. Those that multiply rows offer ``ROWS``, which needs none, and ``FACTOR``, which needs
-        that of what is multiplied.
+        that of what is multiplied. Of products by weights in blocks of integers, of which nothing else is rounded, the
+        product alone is switched, whatever else the layer computes.
         """
         editor = GraphEditor(model.graph)
         nodes = {node.name: node for node in model.graph.node}
         found: dict[LayerTensors, tuple[str, ...]] = {}
         taken: set[str | None] = set()
-        for layer in layers:
+        for layer in map(_by_its_product, layers):
             reals = _reals((*layer.inputs, *layer.results), editor)
             if reals and _is_plain(layer, nodes) and taken.isdisjoint(layer.results):
                 has_filters = any(rounded_weights(nodes[name], editor) for name in layer.nodes)
@@ -101,6 +101,14 @@ class PrecisionSwitches:
         """The value of the switches' input: an ``int64`` code for each of ``layers``, from types by layer name."""
         found = zip(self.layers, self.dtypes, strict=True)
         return np.array([_code(assignment.get(layer.layer, ""), dtypes) for layer, dtypes in found], np.int64)
+
+
+def _by_its_product(layer: LayerTensors) -> LayerTensors:
+    """The product by a weight in blocks of integers that a layer computes; the layer if it has none."""
+    if layer.encoded is None:
+        return layer
+    name, read, written = layer.encoded
+    return replace(layer, inputs=(read,), results=(written,), nodes=(name,))
 
 
 def _code(dtype: str, dtypes: Sequence[str]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from sartor.codegen.analysis.task_bounds import kind_and_sizes
+from sartor.codegen.analysis.task_facts import task_facts
 from sartor.frontend.imported_model import ImportedModel
 from sartor.precision.calibration import Calibration
 from sartor.precision.rounding_trial import RoundingTrial
@@ -18,6 +20,9 @@ from sartor.tuning.workers.pool import WorkerPool
 _SAMPLES_TOGETHER = 16
 _MOST_SAMPLES_ALONE = 8
 _RUNS_ALONE = 256
+# Where there is no time, plans are simulated on as many samples as take so many operations, and on one at least: the
+# outputs may be far more sensitive on one sample than on all others.
+_HURRIED_OPERATIONS = 1 << 30
 
 Pair = tuple[str, str]
 """A layer's name, and a narrower element type."""
@@ -35,7 +40,7 @@ class Sensitivities:
         threads: of ONNX Runtime.
         cache: stores the errors.
         progress: told about every inference.
-        is_hurried: whether one sample has to do, as there is no time for more.
+        is_hurried: whether few samples have to do, as there is no time for more.
     """
 
     imported: ImportedModel
@@ -58,7 +63,7 @@ class Sensitivities:
             return 0.0
         measure = self.measure
         name = " ".join(f"{layer}={dtype}" for layer, dtype in sorted(assignment.items()))
-        count = 1 if self.is_hurried else _SAMPLES_TOGETHER
+        count = self._hurried_samples if self.is_hurried else _SAMPLES_TOGETHER
         key = self._key("together", measure.identity, str(count))
         known = self.cache.get(*key).get(name)
         if not known:
@@ -91,6 +96,12 @@ class Sensitivities:
             self.cache.put(known, *key)
         errors = {pair: known[_named(pair)] for pair in sorted(pairs)}
         return {pair: layer_error(self.measure, max(error)) for pair, error in errors.items() if error}
+
+    @property
+    def _hurried_samples(self) -> int:
+        tasks = [layer.task for layer in self.imported.graph.layers]
+        operations = sum(kind_and_sizes(task_facts(task))[1]["operations"] for task in tasks)
+        return max(1, min(_HURRIED_OPERATIONS // max(operations, 1), _SAMPLES_TOGETHER))
 
     def _key(self, *what: str) -> tuple[str, ...]:
         return (*what, self.imported.sha256, *self.calibration.key)

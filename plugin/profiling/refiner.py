@@ -18,6 +18,7 @@ from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.plan_selector import WORTHWHILE, PlanSelector
 from sartor.planning.recipe import Recipe, plan_with_network_times, timed_plan
 from sartor.planning.tightened_limits import LimitKeeper, Reselected
+from sartor.policies import Precision
 from sartor.profiling.layers.fitted_times import fitted_times
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, corrected
@@ -146,7 +147,7 @@ class Refiner:
         state = _State(tuple(recipes), (recipes[0],), tables, self.selector.policy.limits)
         # The network does not change a variant's memory.
         timed = 0 if self.selector.policy.objective is Objective.MEMORY else _TIMED_ROUNDS
-        rounds = [self._within_limits] * _LIMIT_ROUNDS + [self._by_network_times] * timed
+        rounds = [self._within_limits] * _LIMIT_ROUNDS + [self._without_rounding] + [self._by_network_times] * timed
         if timed and self.selector.policy.plans > 1:
             rounds += [self._beside_rivals, *[self._by_network_times] * _RIVAL_ROUNDS]
         for select_again in rounds:
@@ -220,6 +221,26 @@ class Refiner:
         if again.recipe is None:
             return replace(state, keeps_limits=True)
         return replace(state, tried=(*state.tried, again.recipe), latest=(again.recipe, *state.latest))
+
+    def _without_rounding(self, state: _State) -> _State:
+        """The state with a plan that rounds nothing, if layers may round and no plan that ran is right.
+
+        What rounding does was then foreseen badly, and the stock model may be far slower than such a plan.
+        """
+        if self.selector.errors is None:
+            return state
+        self.profiler.run(state.tried)
+        if any(self._ran(plan) and self.profiler.verify(plan) for plan in state.tried if not plan.plan.unsplit):
+            return state
+        exact = self.selector.in_precision(Precision.F32)
+        try:
+            (recipe, *_), tables = exact.select(state.tables, replace(state.limits, error=None))
+        except InfeasibleError:
+            return state
+        if any(map(recipe.is_same_as, state.tried)):
+            return state
+        _LOG.info("no plan that rounds is right: one that rounds nothing runs")
+        return replace(state, tried=(*state.tried, recipe), latest=(recipe, *state.latest), tables=tables)
 
     def _by_network_times(self, state: _State) -> _State:
         """The state after a round that corrects the tables by times in the network."""

@@ -12,6 +12,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.encoding import BlockEncoding, unpacked
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.rounding import ROWS
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
@@ -20,13 +21,16 @@ from sartor.policies import Precision
 from sartor.precision.calibration import calibrate
 from sartor.precision.eligibility import eligibility
 from sartor.precision.permitted_rounding import heeding_permissions, permitted_layers, with_permitted_error
+from sartor.precision.sensitivity import Sensitivities
+from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.verdicts import budget_of_model
 from sartor.reference.tolerance import MOST_BY_ITSELF
-from sartor.tuning.errors.error_measures import ErrorMeasure
+from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
 from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node
 
+_SQUARE, _SHORT = BlockEncoding(4, 32, 64, 64), BlockEncoding(4, 16, 64, 64)
 _FIRST, _SECOND = BlockEncoding(4, 32, 70, 64), BlockEncoding(4, 16, 64, 60)
 _ROWS = 9
 
@@ -92,6 +96,45 @@ def test_only_what_the_model_permits_is_rounded(
         if _rounds(each) and may_run(layer, each)
     }
     assert allowed == rounded
+
+
+def _gated() -> ModelProto:
+    """Two products of normalised rows, one of which gates the other, before a third: layers join parts of several
+    nodes, and what the first two read is no tensor between layers."""
+    constants = {"least": np.float32(1e-6)}
+    nodes = [
+        node("Mul", ["x", "x"], ["squares"], name="squares"),
+        node("ReduceMean", ["squares"], ["mean"], axes=[-1], name="mean"),
+        node("Add", ["mean", "least"], ["above"], name="above"),
+        node("Sqrt", ["above"], ["root"], name="root"),
+        node("Div", ["x", "root"], ["normal"], name="normal"),
+    ]
+    for name, of, read in (("gate", _SQUARE, "normal"), ("up", _SHORT, "normal"), ("down", _SQUARE, "gated")):
+        constants |= _parts(of, name)
+        sizes = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block, "accuracy_level": 4}
+        nodes.append(node("MatMulNBits", [read, f"{name}.w", f"{name}.s"], [name], name=name, domain=MS, **sizes))
+    nodes[7:7] = [
+        node("Sigmoid", ["gate"], ["open"], name="open"),
+        node("Mul", ["gate", "open"], ["silu"], name="silu"),
+        node("Mul", ["silu", "up"], ["gated"], name="gated"),
+    ]
+    return model(nodes, [("x", (1, 1, _SQUARE.depth), FLOAT)], ["down"], constants)
+
+
+def test_rounding_of_every_layer_that_may_be_rounded_is_simulated(config: CompileConfig, pool: WorkerPool) -> None:
+    """What is not simulated would be free."""
+    imported = imported_model(_gated())
+    layers = permitted_layers(imported.graph)
+    assert {*layers} == {"gate", "up", "down"}
+    config = heeding_permissions(config, imported)
+    calibration = calibrate(imported, config.calibrating, pool)
+    cache = SensitivityCache.beside(config.database)
+    rounding = Sensitivities(imported, calibration, pool, RELATIVE, 1, cache)
+    errors = rounding.for_pairs({(name, ROWS) for name in layers})
+    assert {name for name, _ in errors} == {*layers}
+    assert all(1e-4 < error < 0.1 for error in errors.values()), errors
+    # One product is rounded at a time.
+    assert rounding.together({"down": ROWS}) < rounding.together(dict.fromkeys(layers, ROWS))
 
 
 def test_a_precision_that_the_user_names_is_kept(imported: ImportedModel, config: CompileConfig) -> None:

@@ -14,6 +14,7 @@ from sartor.errors import CompileError, LateError, SartorError
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import Selected
 from sartor.planning.recipe import Recipe
+from sartor.planning.simulated_error import PlanErrors
 from sartor.policies import Precision
 from sartor.profiling.profiler import Profiled, Profiler
 from sartor.profiling.refiner import Refiner
@@ -187,6 +188,18 @@ def test_a_wrong_plan_is_named_where_the_stock_model_ships(
     Refiner(cast(Profiler, profiler), select).refine(tables, [recipes[0], other])
     named = [record.getMessage() for record in caplog.records if "ended as wrong_result" in record.getMessage()]
     assert len(named) == is_stock
+
+
+def test_a_plan_that_rounds_nothing_runs_where_none_that_rounds_is_right(imported_of: ImportedOf) -> None:
+    """The tables foresee no error of rounding, so that no tighter limit of it would select another plan."""
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    recipes, tables = select.select(tables_of(select.imported, alone, "bf16"), UNLIMITED)
+    select.errors = PlanErrors(select.budget, lambda recipe, tables: 0.0, is_free=True)
+    profiler = FakeProfiler(alone, error=lambda recipe: 0.11 if "bf16" in types(recipe) else 1e-7, allowed=1e-2)
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert [types(each) for each in profiler.ran] == [{"bf16"}, {"f32"}]
+    assert types(found.recipe) == {"f32"}
 
 
 def slow_in_network(imported_of: ImportedOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
