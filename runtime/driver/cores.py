@@ -33,6 +33,7 @@ class Cores:
         nodes: number of NUMA nodes with such cores.
         quota: processors' worth of time that its groups may take; None for no limit.
         efficiency: how many efficiency cores are on the node of ``node``.
+        in_front: whether the performance cores have the lowest numbers, or capacities that tell them apart.
     """
 
     physical: int
@@ -41,6 +42,7 @@ class Cores:
     nodes: int
     quota: float | None = None
     efficiency: int = 0
+    in_front: bool = True
 
     @property
     def workers(self) -> int:
@@ -75,8 +77,10 @@ def find_cores(allowed: Iterable[int], root: Path = Path("/")) -> Cores:
     fast, node_of = _performance(set(cores.values()), root), _nodes_by_cpu(root)
     nodes = Counter(map(node_of, sorted(fast)))
     (node, most), *_ = nodes.most_common(1)
-    slow_there = [cpu for cpu in cores.values() if cpu not in fast and node_of(cpu) == node]
-    return Cores(len(cores), len(fast), most, len(nodes), cpu_quota(root), len(slow_there))
+    slow = {*cores.values()} - fast
+    there = sum(node_of(cpu) == node for cpu in slow)
+    in_front = max(fast) < min(slow, default=max(fast) + 1) or bool(_capacities(fast, root))
+    return Cores(len(cores), len(fast), most, len(nodes), cpu_quota(root), there, in_front)
 
 
 def allowed_cpus() -> set[int]:
@@ -102,10 +106,16 @@ def _core_of(cpu: int, root: Path) -> tuple[str, str]:
 def _performance(cpus: set[int], root: Path) -> set[int]:
     """Those that are no efficiency cores; all, if the system tells no difference or allows no others."""
     slow = {cpu for kind in _SLOW for cpu in _listed(_text(root / kind))} if _text(root / _FAST) else set()
-    capacities = {cpu: _number(root / _CPUS / f"cpu{cpu}" / "cpu_capacity") for cpu in cpus}
-    most = max((capacity for capacity in capacities.values() if capacity is not None), default=0)
-    slow |= {cpu for cpu, capacity in capacities.items() if capacity is not None and capacity < _PERFORMANCE * most}
+    capacities = _capacities(cpus, root)
+    most = max(capacities.values(), default=0)
+    slow |= {cpu for cpu, capacity in capacities.items() if capacity < _PERFORMANCE * most}
     return cpus - slow or cpus
+
+
+def _capacities(cpus: set[int], root: Path) -> dict[int, int]:
+    """Those that are known."""
+    listed = {cpu: _number(root / _CPUS / f"cpu{cpu}" / "cpu_capacity") for cpu in cpus}
+    return {cpu: capacity for cpu, capacity in listed.items() if capacity is not None}
 
 
 def _nodes_by_cpu(root: Path) -> Callable[[int], str]:

@@ -214,9 +214,10 @@ def _topology_flags(threads: int) -> tuple[str, ...]:
     allowed = allowed_cpus()
     cores = find_cores(allowed)
     restricted = len(allowed) < (os.cpu_count() or 1)
-    # IREE takes cores by their number, and efficiency cores may have the lowest: the system then places workers better.
-    leaves_some = cores.performance < threads < cores.physical
-    if restricted or leaves_some or threads > cores.physical:
+    # IREE takes cores by their number, and knows performance cores by their capacity alone: where it might take others,
+    # the system places workers better.
+    may_err = cores.performance < threads or not cores.in_front
+    if restricted or (may_err and threads < cores.physical) or threads > cores.physical:
         return (f"--task_topology_group_count={threads}", "--task_topology_nodes=current")
     where = "current" if threads <= cores.node + cores.efficiency else "all"
     # Kernels divide their work evenly, so that all wait for an efficiency core. Flags hold until they are set again.

@@ -53,6 +53,10 @@ def test_efficiency_cores_get_no_worker(tmp_path: Path) -> None:
     _written(tmp_path, {**_unified("/"), f"{GROUPS}/cpu.max": "400000 100000"})
     limited = find_cores(range(8), tmp_path)
     assert (limited.workers, limited.workers_on_all) == (2, 4)
+    assert limited.in_front
+    kinds = {"cpu_core": "0-1,6-7", "cpu_atom": "2-5", "cpu_lowpower": ""}
+    _written(tmp_path, {f"sys/devices/{kind}/cpus": listed for kind, listed in kinds.items()})
+    assert not find_cores(range(8), tmp_path).in_front, "as later ones number them"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +66,7 @@ def test_arm_cores_are_told_apart_by_their_capacity(capacities: list[int], worke
     files = {f"{CPU}/cpu{cpu}/cpu_capacity": str(capacity) for cpu, capacity in enumerate(capacities)}
     _written(tmp_path, {**_cpus([(0, cpu) for cpu in range(4)]), **files})
     found = find_cores(range(4), tmp_path)
-    assert (found.workers, found.workers_on_all) == (workers, 4)
+    assert (found.workers, found.workers_on_all, found.in_front) == (workers, 4, True)
 
 
 def test_efficiency_cores_of_other_nodes_get_no_worker(tmp_path: Path) -> None:

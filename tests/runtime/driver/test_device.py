@@ -144,6 +144,9 @@ def test_workers_on_all_cores_have_one_each_and_others_go_where_the_system_says(
         *device_settings(threads=24).flags
     }
     assert "--task_topology_group_count=20" in device_settings(threads=20).flags
+    _on(monkeypatch, Cores(24, 8, 8, 1, efficiency=16, in_front=False), 32)
+    assert "--task_topology_group_count=8" in device_settings().flags
+    assert "--task_topology_max_group_count=24" in device_settings(threads=24).flags
 
 
 def test_a_quota_limits_the_usual_number_of_threads_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
