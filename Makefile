@@ -1,5 +1,6 @@
 # make demo   compile ResNet-50, check it against ONNX Runtime, compare it with stock IREE
 # make test   the test suite
+# make unit   the tests that neither compile nor start a process, in two minutes
 # make thorough  the test suite with the tests for which CI has no time
 # make check  lint, types, documentation and tests, as CI runs them
 # make docs   the documentation as pages, in build/site
@@ -15,7 +16,7 @@ PACKAGES := codegen dialect_passes runtime tuning
 # each of them would compile the package's sources anew, which takes longer than all else that it does to start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test thorough conformance kernels docs lint types rooms report-libraries links check
+.PHONY: demo test unit thorough conformance kernels docs lint types rooms report-libraries links check
 .DELETE_ON_ERROR:
 
 $(VENV)/.installed: pyproject.toml
@@ -34,6 +35,9 @@ TESTS = SARTOR_AARCH64_RUNTIME="$${SARTOR_AARCH64_RUNTIME:-$$(.ci/aarch64 $(BIN)
 test: $(VENV)/.installed
 	.ci/vulkan
 	$(TESTS)
+
+unit: $(VENV)/.installed
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --unit tests
 
 # Tests that CI has no time for rely on what others of their files leave, so that all are run.
 thorough: $(VENV)/.installed

@@ -21,6 +21,7 @@ from sartor.tuning.kept.values import KeptValues
 from tests.importing import imported_model
 from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
+from tests.units import is_unit, neither_compiling_nor_starting
 from tests.warm_processes import ending_processes, warm_processes
 
 # Tests run side by side, in any number of copies: they take turns with nobody.
@@ -61,6 +62,17 @@ _LONG = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--unit`` leaves out tests that compile or start a process."""
+    parser.addoption("--unit", action="store_true", help="run unit tests alone: what neither compiles nor starts")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``--unit``, files outside the rooms of unit tests are not read."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if config.getoption("--unit") and is_test and not is_unit(collection_path) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest files; tests that ask for the fixture ``vulkan`` are chosen by ``-m vulkan``."""
     places = {Path(__file__).parent / name: place for place, name in enumerate(_LONG)}
@@ -82,6 +94,13 @@ def nothing_kept() -> Iterator[None]:
         patch.setattr(KeptValues, "of_imports", lambda: KeptValues(Path(_CACHE.name) / "imports", limit=0))
         with ending_processes():
             yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def units_alone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--unit``, tests neither compile nor start a process."""
+    with neither_compiling_nor_starting() if request.config.getoption("--unit") else nullcontext():
+        yield
 
 
 NOTE_FAULT = routine.note_fault
