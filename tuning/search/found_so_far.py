@@ -35,6 +35,12 @@ class FoundSoFar:
     _began: float | None = None
     _done: int = 0
     _left: int = 0
+    _foreseen: tuple[float, float] | None = None
+
+    def foresee(self, seconds: float, gain: float) -> None:
+        """All layers of the network take so many seconds by what is known and predicted, of which what may yet be
+        measured promises to save ``gain``."""
+        self._foreseen = seconds, gain
 
     def expect(self, variants: int) -> None:
         """So many variants are compiled and measured from now on, at most."""
@@ -72,6 +78,9 @@ class FoundSoFar:
         if self._best and self.bound:
             least = sum(self.counts.get(key, 0) * self.bound.get(key, 0.0) for key in self._best)
             times = f"{times}, roofline {least * 1e3:.3f} ms"
+        if self._best and self._foreseen is not None:
+            seconds, gain = self._foreseen
+            times = f"{times}; all layers {seconds * 1e3:.3f} ms, by the model {(seconds - gain) * 1e3:.3f} ms"
         return f"{known} measured{times}{_left(self.seconds_left)}"
 
 

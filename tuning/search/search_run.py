@@ -185,7 +185,7 @@ class SearchRun:
             return
         outlook = Outlook({}, 0.0)
         if search is not None and self.tuner.is_bounded:
-            outlook = search.outlook(picks, _times(known))
+            outlook = self._outlook(search, picks, known)
         self._measure_cases(picks, known, self._ordered(picks, outlook, known))
 
     def _measure_while_it_pays(self, picks: Picks, known: Measured, search: VariantSearch) -> None:
@@ -197,7 +197,7 @@ class SearchRun:
         telling = min(_PORTION, len(search.tasks))
         left, size = dict(picks), max(_PORTION, _AT_A_TIME * self.tuner.at_once)
         while left and not self.tuner.is_late:
-            outlook = search.outlook(left, _times(known))
+            outlook = self._outlook(search, left, known)
             told = sum(bool(_ok(known[task.key])) for task in search.tasks)
             if told >= telling and outlook.is_less_than(self.settings.until):
                 return
@@ -216,7 +216,14 @@ class SearchRun:
         left = {
             key: tuple(name for name in listed if name not in known[key]) for key, listed in names.items() if known[key]
         }
-        return not any(left.values()) or search.outlook(left, _times(known)).is_less_than(self.settings.until)
+        return not any(left.values()) or self._outlook(search, left, known).is_less_than(self.settings.until)
+
+    def _outlook(self, search: VariantSearch, picks: Picks, known: Measured) -> Outlook:
+        """What picks promise, of which whoever wants to know what was found is told."""
+        outlook = search.outlook(picks, _times(known))
+        if self.found is not None and outlook.promises:
+            self.found.foresee(outlook.seconds, outlook.gain)
+        return outlook
 
     def _ordered(self, picks: Picks, outlook: Outlook, known: Measured) -> list[str]:
         """Tasks, those first of which the picks promise most for their cost; by their time where nothing predicts."""

@@ -53,6 +53,16 @@ def test_the_roofline_is_of_the_layers_that_are_measured() -> None:
     assert str(found).endswith("roofline 2.200 ms")
 
 
+def test_what_the_model_expects_of_all_layers_is_told_last() -> None:
+    found = FoundSoFar(_CASES, {"a": 3, "b": 1}, bound={"a": 5e-4, "b": 7e-4})
+    found.foresee(9e-3, 2e-3)
+    assert str(found) == "0 of 2 kinds of layers measured"
+    found.learn(_CASES[0], _measured(4e-3, 1e-3))
+    assert str(found).endswith("roofline 1.500 ms; all layers 9.000 ms, by the model 7.000 ms")
+    found.foresee(8e-3, 1e-3)
+    assert str(found).endswith("; all layers 8.000 ms, by the model 7.000 ms")
+
+
 def test_without_stock_there_is_nothing_to_compare_with() -> None:
     found = _found()
     found.learn(_CASES[0], _measured(4e-3, 1e-3, Status.CRASHED))

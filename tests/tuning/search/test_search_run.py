@@ -23,6 +23,7 @@ from sartor.tuning.measuring.tuner import Tuner, TuneSettings
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.search import search_run
 from sartor.tuning.search.cost_model import Sample
+from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search_run import SEARCHED, SearchRun
 from sartor.tuning.search.search_settings import INFORMED, SearchSettings
 from sartor.tuning.store.store import Store
@@ -205,8 +206,12 @@ def test_tasks_are_measured_while_that_promises_enough(
     monkeypatch.setattr(search_run, "_AT_A_TIME", 1)
     shipped = samples(*(task(f"{channels}x{side}", channels, side) for channels in (64, 128, 512) for side in (7, 28)))
     search = run(store, RulePool(), tmp_path)
-    search = replace(search, shipped=shipped, settings=replace(INFORMED, rounds=0, until=until))
+    told = FoundSoFar(UNITS, COUNTS)
+    search = replace(search, shipped=shipped, settings=replace(INFORMED, rounds=0, until=until), found=told)
     measured = search.measured()
+    assert told._foreseen is not None
+    seconds, gain = told._foreseen
+    assert 0 <= gain < until * seconds
     reached = [key for key, found in measured.items() if found]
     assert {1: "one", len(UNITS): "all"}.get(len(reached), "some") == reaches
     assert set(search.guessed(measured)) == set(COUNTS) - set(reached)
