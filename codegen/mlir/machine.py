@@ -5,9 +5,10 @@ They are read off the compiler's output, so every CPU that it supports works wit
 
 from __future__ import annotations
 
-import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.machines.core import WIDE, Core, core_of_aarch64
@@ -16,6 +17,7 @@ from sartor.codegen.ir.variants.routine import Rejected, dtype_of
 from sartor.codegen.mlir.iree_compiler import load_dialects, translate
 
 _FLOATS = ("f32", "f16")
+_USUAL = "f32"
 _ACCUMULATOR_BYTES = 4
 _FALLBACK_VECTOR = 16
 _AVX512_VECTOR = 64
@@ -112,7 +114,22 @@ def get_ready(target: Target) -> None:
     load_dialects()
     for each in target.each:
         if each.device == "cpu":
-            machine_of(each, "f32")
+            machine_of(each, _USUAL)
+
+
+def answers_about(target: Target) -> dict[_Question, Machine]:
+    """What the compiler says of each CPU of a target, which another process need not ask again (``take_answers``).
+
+    Raises:
+        CompileError: if the compiler rejects the target.
+    """
+    questions = [_Question(each.flags, _USUAL) for each in target.each if each.device == "cpu"]
+    return {question: _asked(question) for question in questions}
+
+
+def take_answers(answers: Mapping[_Question, Machine]) -> None:
+    """Take over what another process was told."""
+    _ANSWERS.update(answers)
 
 
 def float_machine(task: Task, target: Target) -> Machine | Rejected:
@@ -131,13 +148,31 @@ def machine_of(target: Target, dtype: str) -> Machine:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    return replace(_asked(target.flags, dtype), threads=target.threads, withheld=target.withheld)
+    answer = _asked(_Question(target.flags, dtype))
+    return replace(answer, threads=target.threads, withheld=target.withheld)
 
 
-@functools.cache
-def _asked(target_flags: tuple[str, ...], dtype: str) -> Machine:
+class _Question(NamedTuple):
+    """What the compiler is asked about: its flags for a target, and the type of a product."""
+
+    flags: tuple[str, ...]
+    dtype: str
+
+
+_ANSWERS: dict[_Question, Machine] = {}
+
+
+def _asked(question: _Question) -> Machine:
+    """What the compiler says; it is asked once in a process."""
+    if question not in _ANSWERS:
+        _ANSWERS[question] = _answer(question)
+    return _ANSWERS[question]
+
+
+def _answer(question: _Question) -> Machine:
+    dtype = question.dtype
     source = "\n".join((_product("many", 512, dtype), _product("one", 1, dtype)))
-    flags = (*target_flags, "--iree-opt-data-tiling")
+    flags = (*question.flags, "--iree-opt-data-tiling")
     text = translate(source, flags, to="executable-configurations")
     width = re.search(r"native_vector_size = (\d+)", text)
     vector = int(width[1]) if width else _FALLBACK_VECTOR

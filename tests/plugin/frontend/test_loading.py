@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from sartor.codegen.mlir.machine import answers_about
 from sartor.codegen.source_digest import locate
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, UsageError
@@ -59,12 +60,15 @@ def test_what_is_begun_beside_the_import_may_fail(tmp_path: Path, monkeypatch: p
     onnx.save(b.model([("x", (3, 4))], [("y", (3, 4))]), tmp_path / "model.onnx")
     asked = []
 
-    def refuse(target: object) -> None:
-        asked.append(target)
+    def refuse(*arguments: object) -> None:
+        asked.append(arguments)
         raise CompileError("no such CPU")
 
-    monkeypatch.setattr(loading, "get_ready", refuse)
+    monkeypatch.setattr(loading, "load_dialects", refuse)
+    monkeypatch.setattr(loading, "take_answers", refuse)
     policy = CompileConfig().importing
     with WorkerPool(1) as pool:
         assert import_network(tmp_path / "model.onnx", policy, pool, silent).graph.layers
-    assert asked == [policy.target]
+    nothing, (answers,) = asked
+    assert nothing == ()
+    assert answers == answers_about(policy.target)
