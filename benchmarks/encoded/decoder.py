@@ -61,6 +61,11 @@ class Decoder:
                 yield f"blk.{layer}.{name}", depth, columns
         yield "output", self.width, self.words
 
+    def bytes_read(self, past: int) -> int:
+        """Bytes that a token reads behind ``past`` others: codes, scales of 4 bytes, and caches."""
+        elements = sum(depth * columns for _, depth, columns in self.products())
+        return elements // 2 + elements // _BLOCK * 4 + 2 * self.layers * self.groups * self.head * past * 4
+
     def weights(self) -> dict[str, tuple[Array, Array]]:
         """Codes ``[columns, blocks, 32]`` and scales ``[columns, blocks]`` in f16 of all products."""
         random, found = np.random.default_rng(0), {}

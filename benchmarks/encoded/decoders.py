@@ -1,20 +1,25 @@
-"""Decoders of 4 bits beside ONNX Runtime and llama.cpp: one token behind others, and prompts.
+"""Decoders of 4 bits beside ONNX Runtime, OpenVINO and llama.cpp: one token behind others, and prompts.
 
     python -m benchmarks.encoded.decoders build -o build/decoders --threads 1 --tokens 1 --tokens 128
     python -m benchmarks.encoded.decoders time -o build/decoders --threads 1
 
-llama.cpp takes part if ``llama_cpp`` (llama-cpp-python) can be imported; ``LLAMA_CPP_LIB_PATH`` names the folder of its
-library where that was built apart. All are timed in turn in one process, and logits of prompts compared. A single token
-comes behind 128 others, whose caches are random but in llama.cpp, which has read them.
+OpenVINO takes part if it can be imported, as it is and with activations in f32, and llama.cpp if ``llama_cpp``
+(llama-cpp-python) can be; ``LLAMA_CPP_LIB_PATH`` names the folder of its library where that was built apart.
+
+All are timed in turn in one process, and logits of prompts compared. A single token comes behind 128 others, whose
+caches are random but in llama.cpp, which has read them. What a token reads is told as a part of what as many threads
+read from memory in the same time; of ``--size 24x1024`` no cache holds the weights.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated, Any
 
 import numpy as np
@@ -33,6 +38,15 @@ _PAST, _CONTEXT = 128, 1024
 _LEVELS = (0, 4)
 _FILE = "decoder.gguf"
 _PEER = "llama.cpp"
+_SIZES: Mapping[str, Decoder] = {
+    "6x768": Decoder(),
+    "24x1024": Decoder(layers=24, width=1024, inner=2816, heads=16),
+}
+_READ, _READS = 1 << 28, 5
+_OF_OPENVINO: Mapping[str, Mapping[str, Any]] = {
+    "OpenVINO": {},
+    "OpenVINO in f32": {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
+}
 
 
 @app.command()
@@ -41,14 +55,15 @@ def build(
     tokens: Annotated[list[int], typer.Option(help="Read at once; repeatable.")] = [1, 32, 128, 512],  # noqa: B006
     threads: Annotated[int, typer.Option(help="Threads.")] = 1,
     seconds: Annotated[float, typer.Option(help="Time budget of each compilation.")] = 20.0,
+    size: Annotated[str, typer.Option(help=f"Of the decoder, of {', '.join(_SIZES)}.")] = "6x768",
 ) -> None:
     """Write all files, and compile the models."""
     output.mkdir(parents=True, exist_ok=True)
-    write_gguf(Decoder(), output / _FILE, _CONTEXT)
+    write_gguf(_SIZES[size], output / _FILE, _CONTEXT)
     for count in tokens:
         for level in _LEVELS:
             model = output / f"{count}.{level}.onnx"
-            write_onnx(Decoder(), model, count, _PAST if count == 1 else 0, level)
+            write_onnx(_SIZES[size], model, count, _PAST if count == 1 else 0, level)
             module = output / f"{count}.{level}.{threads}.vmfb"
             config = CompileConfig(threads=threads, time_budget=seconds, database=output / "tuning.db")
             sartor.compile(model, config, output=module)
@@ -60,10 +75,13 @@ def time(
     output: Annotated[Path, typer.Option("-o", help="Folder.")] = Path("build/decoders"),
     threads: Annotated[int, typer.Option(help="Threads.")] = 1,
     seconds: Annotated[float, typer.Option(help="For each number of tokens.")] = 8.0,
+    size: Annotated[str, typer.Option(help="As for build.")] = "6x768",
 ) -> None:
     """Show milliseconds, and how far logits are from ONNX Runtime's at level 0."""
+    of = _SIZES[size]
     for count in sorted({int(path.name.partition(".")[0]) for path in output.glob(f"*.{threads}.vmfb")}):
-        calls = _calls(output, count, threads)
+        calls = _calls(of, output, count, threads)
+        bandwidth = _bandwidth(threads) if count == 1 else None
         right = np.asarray(calls["ONNX Runtime level 0"]()).reshape(-1)
         errors = {
             name: np.abs(np.asarray(call()).reshape(-1) - right).max() / np.abs(right).max()
@@ -73,12 +91,25 @@ def time(
         for name, sample in time_interleaved(calls, min_rounds=3, min_seconds=seconds).items():
             took = sample.quantile(0.25) * 1e3
             error = f", error {errors[name]:.1e}" if name in errors else ""
-            print(f"{count} tokens, {threads} threads, {name}: {took:.2f} ms{error}", flush=True)
+            part = f", {of.bytes_read(_PAST) / took * 1e3 / bandwidth:.0%} of the bandwidth" if bandwidth else ""
+            print(f"{count} tokens, {threads} threads, {name}: {took:.2f} ms{error}{part}", flush=True)
 
 
-def _calls(folder: Path, count: int, threads: int) -> dict[str, Callable[[], Any]]:
+def _bandwidth(threads: int) -> float:
+    """Bytes that so many threads read from memory in a second, the most of some times."""
+    parts = [np.ones(_READ // 4, np.float32) for _ in range(threads)]
+    times = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(_READS):
+            begin = perf_counter()
+            list(pool.map(np.max, parts))
+            times.append(perf_counter() - begin)
+    return threads * _READ / min(times)
+
+
+def _calls(of: Decoder, folder: Path, count: int, threads: int) -> dict[str, Callable[[], Any]]:
     """What is timed, by name; each returns logits of the last token."""
-    past, ids = np.split(np.random.default_rng(2).integers(0, Decoder().words, _PAST + count), [_PAST])
+    past, ids = np.split(np.random.default_rng(2).integers(0, of.words, _PAST + count), [_PAST])
     past = past if count == 1 else past[:0]
     calls: dict[str, Callable[[], Any]] = {}
     for level in _LEVELS:
@@ -86,15 +117,19 @@ def _calls(folder: Path, count: int, threads: int) -> dict[str, Callable[[], Any
         options.intra_op_num_threads = threads
         path = folder / f"{count}.{level}.onnx"
         runtime = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
-        feeds = {"input_ids": ids[None].astype(np.int64), **_caches(past)}
+        feeds = {"input_ids": ids[None].astype(np.int64), **_caches(of, past)}
         calls[f"ONNX Runtime level {level}"] = partial(_first, runtime.run, feeds)
         session = Session(folder / f"{count}.{level}.{threads}.vmfb", threads=threads)
         calls[f"Sartor from level {level}"] = partial(_first, session.run, feeds)
-    library = _library()
-    if library is not None:
-        peer = _Llama(library, folder / _FILE, threads)
-        peer.read(past)
-        calls[_PEER] = partial(peer.logits_behind, len(past), ids)
+    if (openvino := _installed("openvino")) is not None:
+        for name, settings in _OF_OPENVINO.items():
+            options = {"INFERENCE_NUM_THREADS": threads, **settings}
+            peer = openvino.compile_model(folder / f"{count}.0.onnx", "CPU", options)
+            calls[name] = partial(_first_of_openvino, peer.create_infer_request(), feeds)
+    if (library := _installed("llama_cpp.llama_cpp")) is not None:
+        llama = _Llama(library, folder / _FILE, threads, of.words)
+        llama.read(past)
+        calls[_PEER] = partial(llama.logits_behind, len(past), ids)
     return calls
 
 
@@ -102,27 +137,31 @@ def _first(run: Callable[..., Any], feeds: dict[str, Array]) -> Any:
     return run(None, feeds)[0]
 
 
-def _caches(past: Array) -> dict[str, Array]:
+def _first_of_openvino(request: Any, feeds: dict[str, Array]) -> Any:
+    return request.infer(feeds, share_inputs=True)[0]
+
+
+def _caches(of: Decoder, past: Array) -> dict[str, Array]:
     """Random keys and values of all layers, if there are tokens before."""
-    of, random = Decoder(), np.random.default_rng(3)
+    random = np.random.default_rng(3)
     names = [f"past.{layer}.{part}" for layer in range(of.layers) for part in "kv"] if len(past) else []
     return {name: random.standard_normal((1, of.groups, len(past), of.head)).astype(np.float32) for name in names}
 
 
-def _library() -> Any:
-    """The functions of llama.cpp; None if they are not installed."""
+def _installed(name: str) -> Any:
+    """A peer's module; None if it is not installed."""
     try:
-        return importlib.import_module("llama_cpp.llama_cpp")
+        return importlib.import_module(name)
     except ModuleNotFoundError:
-        print("llama_cpp is not installed, so llama.cpp is left out")
+        print(f"{name} is not installed and left out")
         return None
 
 
 class _Llama:
     """A context of llama.cpp that reads a file with a number of threads."""
 
-    def __init__(self, library: Any, path: Path, threads: int) -> None:
-        self._library = library
+    def __init__(self, library: Any, path: Path, threads: int, words: int) -> None:
+        self._library, self._words = library, words
         library.llama_backend_init()
         model = library.llama_model_load_from_file(str(path).encode(), library.llama_model_default_params())
         options = library.llama_context_default_params()
@@ -144,7 +183,7 @@ class _Llama:
         self._library.llama_memory_seq_rm(memory, 0, past, -1)
         self.read(ids)
         logits = self._library.llama_get_logits(self._context)
-        return np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (Decoder().words,)).copy()
+        return np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (self._words,)).copy()
 
 
 if __name__ == "__main__":

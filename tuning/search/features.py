@@ -44,7 +44,7 @@ def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -
     if model is None:
         serial = sizes["depth"] * core.serial_cycles
         return max(variant.traits.slowdown * ideal_cycles(sizes, core), serial) / core.hertz
-    own = _BYTES.get(_type_of(variant), _FLOAT_BYTES)
+    own = _FLOAT_BYTES if variant.traits.reads_codes else _BYTES.get(_type_of(variant), _FLOAT_BYTES)
     saved = sizes["weights"] * max(own - _BYTES.get(variant.traits.weights or "", own), 0)
     moving = moving_cycles(sizes, core) * own - saved / core.bytes_per_cycle
     return max(model.cycles(sizes, variant.parameters, core), moving / _FLOAT_BYTES) / core.hertz

@@ -57,6 +57,8 @@ class Traits:
         weights: narrower type that the packed filters are stored in, while all else keeps its type: such a variant
             reads fewer bytes, and computes the same bits if the type has all of the filters' numbers, or in 8 bits
             rounds them; None for no such type.
+        reads_codes: whether the weight stays in blocks of integers as the model has it, so that what is known of a task
+            tells the bytes that are read.
         wide: of the routine that computes the same by filters in the model's own type, if ``weights`` are not.
         needs_permission: whether it rounds what the model itself may permit to round, layer by layer.
         rounds_factor: whether only the operand that is multiplied is read in 8 bits, by a range found on
@@ -85,6 +87,7 @@ class Traits:
     needs_permission: bool = False
     rounds_factor: bool = False
     weights: str | None = None
+    reads_codes: bool = False
     wide: Traits | None = None
     sizes: tuple[str, ...] = ()
     cost: AnalyticCost | None = None

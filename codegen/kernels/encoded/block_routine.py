@@ -161,19 +161,18 @@ class EncodedProduct:
     def rounded_rows(self, element: DotElement) -> RoundedRows:
         """How each workgroup rounds the rows that it multiplies by an instruction."""
         most = largest_range(self.nest.rows.output, self.nest.groups[0]) * self.columns
-        return RoundedRows(self.blocks, self.image, self.columns, most, _bytes_of(element))
+        return RoundedRows(self.blocks, self.image, self.columns, most, bytes_of(element))
 
 
-def refused_dots(weight: EncodedWeight, element: DotElement, machine: Machine) -> Rejected | None:
+def refused_dots(of: BlockEncoding, element: DotElement, machine: Machine) -> Rejected | None:
     """Why rows that are rounded to an instruction's integers cannot be multiplied by codes; None if they can."""
-    of = weight.encoding
     if of.bits > element.most_bits:
         return Rejected(f"its codes of {of.bits} bits are too large for the instruction")
-    if min(of.block, of.depth) * most_integer(_bytes_of(element)) * ((1 << of.bits) - 1) > _MOST_SUM:
+    if min(of.block, of.depth) * most_integer(bytes_of(element)) * ((1 << of.bits) - 1) > _MOST_SUM:
         return Rejected(f"sums of {min(of.block, of.depth)} products of a block may exceed 32 bits")
     return element.refusal(machine)
 
 
-def _bytes_of(element: DotElement) -> int:
+def bytes_of(element: DotElement) -> int:
     """Bytes of an integer of which the instruction multiplies as many as fill a word."""
     return WORD_BYTES // element.group

@@ -8,8 +8,9 @@ errors that are a hundredth of those of 8 bits.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
@@ -29,6 +30,10 @@ class PairSums(DotElement):
         if WORD_DOTS.exists_on(machine):
             return Rejected("the CPU has an instruction that adds the products, too")
         return super().refusal(machine)
+
+    def core(self, core: Core) -> Core:
+        """The core, at the rate of two instructions; a sum waits for an addition alone."""
+        return replace(core, multiplies=core.multiplies / 2, latency=1)
 
     def added(self, asm: Assembler, groups: Iterable[tuple[ir.Value, ir.Value]], total: ir.Value) -> ir.Value:
         name = INTRINSICS[asm.lanes * _WORD_BITS]

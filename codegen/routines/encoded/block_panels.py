@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sartor.codegen.analysis.matmul import MatmulShape
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.kernels.encoded.block_costs import PanelCost
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine, EncodedProduct
 from sartor.codegen.kernels.encoded.block_tilings import refused_panels, tilings_of_panels
 from sartor.codegen.kernels.encoded.decoded_panels import DecodedPanels
@@ -14,9 +15,6 @@ from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
-
-# Of decoding a panel, which serves all rows.
-_DECODING = 1.1
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class BlockPanels(BlockRoutine):
 
     @property
     def traits(self) -> Traits:
-        return Traits(family="block_panels", sizes=Tiling.names(), slowdown=_DECODING)
+        return Traits(family="block_panels", sizes=Tiling.names(), reads_codes=True, cost=PanelCost())
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
         return refused_panels(shape)

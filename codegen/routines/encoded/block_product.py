@@ -9,19 +9,16 @@ from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.encoded.block_contraction import BlockContraction
+from sartor.codegen.kernels.encoded.block_costs import DecodedCost, RoundedCost
 from sartor.codegen.kernels.encoded.block_dots import BlockDots
-from sartor.codegen.kernels.encoded.block_routine import BlockRoutine, EncodedProduct, refused_dots
+from sartor.codegen.kernels.encoded.block_routine import BlockRoutine, EncodedProduct, bytes_of, refused_dots
 from sartor.codegen.kernels.encoded.block_tilings import LEAST_ROWS, tilings_by_rows, tilings_of_codes
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.word_sums import WORD_DOTS
-from sartor.codegen.kernels.layers.instruction_traits import PacedCost
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
-
-# Each code becomes a number by two instructions, where four bytes take one or two together.
-_DECODING = 1.2
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class BlockProduct(BlockRoutine):
 
     @property
     def traits(self) -> Traits:
-        return Traits(family="block_product", sizes=Tiling.names(), slowdown=_DECODING)
+        return Traits(family="block_product", sizes=Tiling.names(), reads_codes=True, cost=DecodedCost())
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
         return None
@@ -70,10 +67,17 @@ class BlockDotProduct(BlockRoutine):
             scales_rows=True,
             needs_permission=True,
             sizes=Tiling.names(),
+            reads_codes=True,
+            cost=self.cost,
         )
 
+    @property
+    def cost(self) -> RoundedCost:
+        """What it takes to round rows and to multiply them."""
+        return RoundedCost(self.element, bytes_of(self.element))
+
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
-        return refused_dots(weight, self.element, machine)
+        return refused_dots(weight.encoding, self.element, machine)
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
         found = tilings_of_codes(shape, machine, in_bytes=True)
@@ -101,14 +105,14 @@ class BlockWordProduct(BlockDotProduct):
 
     @property
     def traits(self) -> Traits:
-        cost = PacedCost(self.element.group, QUANTISED, self.element)
         return Traits(
             family="block_words",
             instruction=self.element,
             transforms=True,
             needs_permission=True,
             sizes=Tiling.names(),
-            cost=cost,
+            reads_codes=True,
+            cost=self.cost,
         )
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:

@@ -48,6 +48,9 @@ def predicted_seconds(
     there is one: the instruction's at the pace at which the learned model takes the task's other kernels to run, and
     that of a kernel by filters in fewer bytes at the pace of the same kernel by filters as the model has them.
 
+    Of a task whose weight is in blocks of integers, kernels that read these have their own models' times, and code that
+    turns the weight into floats first has no less than by its own model: what was seen read floats.
+
     Args:
         facts: of the task.
         variants: what is asked about.
@@ -69,11 +72,14 @@ def predicted_seconds(
         if is_known and each.traits.cost is not None
     ]
     pace = median(paces or [1.0])
+    has_codes = any(each.traits.reads_codes for each in variants)
 
     def predicted(variant: DescribedVariant, found: float, own: float, *, is_known: bool) -> float:
         traits = variant.traits
         if is_known:
-            return found
+            return max(found, own) if has_codes and not traits.reads_codes else found
+        if traits.reads_codes:
+            return model.pace * own
         if (traits.fuses or traits.opens) and traits.estimate is not None:
             return own
         return pace * own if traits.instruction is not None and traits.cost is not None else found
