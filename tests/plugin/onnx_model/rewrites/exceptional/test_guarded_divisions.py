@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 import sartor.backend
 from sartor.onnx_model.rewrites.number_types.stored_constants import with_narrow_doubles
-from tests.plugin.onnx_model.builders import FLOAT, model, node, run
+from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
+from tests.plugin.onnx_model.together import joined
 
 _X = [("x", (3,), FLOAT)]
+_INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
 
 
 def test_zeros_have_the_scale_1() -> None:
@@ -52,21 +54,37 @@ def test_a_scale_that_multiplies_other_numbers_is_1_for_zeros() -> None:
     assert ready.run([np.zeros(3, np.float32)])[1] == 2
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
-def test_no_divisor_ends_the_process(dtype: type[np.integer]) -> None:
-    limits, kind = np.iinfo(dtype), helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+def test_no_divisor_ends_the_process() -> None:
+    ready = sartor.backend.prepare(joined({dtype.__name__: _dividing(dtype) for dtype in _INTEGERS}))
+    limits = [np.iinfo(dtype) for dtype in _INTEGERS]
+    values = [np.array([7, limit.min, limit.max, 0, 9], limit.dtype) for limit in limits]
+    for divisors in (
+        [0] * len(limits),
+        [limit.max for limit in limits],
+        [-1 if limit.min else 2 for limit in limits],
+        [2] * len(limits),
+    ):
+        dividing = [np.full(5, divisor, limit.dtype) for divisor, limit in zip(divisors, limits, strict=True)]
+        results = iter(ready.run([array for pair in zip(values, dividing, strict=True) for array in pair]))
+        for limit, numbers, divisor in zip(limits, values, divisors, strict=True):
+            _check_divided(limit, numbers, divisor, next(results), next(results))
+
+
+def _dividing(dtype: type[np.integer]) -> ModelProto:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     nodes = [node("Div", ["x", "d"], ["quotients"]), node("Mod", ["x", "d"], ["rests"])]
     ends = [[(name, (5,), kind) for name in names] for names in (("x", "d"), ("quotients", "rests"))]
-    ready = sartor.backend.prepare(model(nodes, ends[0], ends[1]))
-    values = np.array([7, limits.min, limits.max, 0, 9], dtype)
-    for divisor in (0, limits.max, -1, 2) if limits.min else (0, limits.max, 2):
-        quotients, rests = ready.run([values, np.full(5, divisor, dtype)])
-        wide = [int(value) for value in values]
-        expected = [each if divisor == 0 else int(each / divisor) if abs(each) < 99 else None for each in wide]
-        for each, quotient in zip(expected, quotients, strict=True):
-            assert each is None or quotient == each
-        assert divisor not in (0, -1) or not rests.any()
-        assert not limits.min or divisor != -1 or quotients[1] == limits.min
+    return model(nodes, ends[0], ends[1])
+
+
+def _check_divided(limit: np.iinfo[Any], numbers: Array, divisor: int, quotients: Array, rests: Array) -> None:
+    told = f"{limit.dtype} by {divisor}"
+    wide = [int(value) for value in numbers]
+    expected = [value if divisor == 0 else int(value / divisor) if abs(value) < 99 else None for value in wide]
+    for known, quotient in zip(expected, quotients, strict=True):
+        assert known is None or quotient == known, told
+    assert divisor not in (0, -1) or not rests.any(), told
+    assert not limit.min or divisor != -1 or quotients[1] == limit.min, told
 
 
 def test_divisors_that_are_known_stay(prepare_quickly: Prepare) -> None:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 import sartor.backend
 from sartor.errors import UnsupportedModelError
-from tests.plugin.onnx_model.builders import FLOAT, ints, model, node, run, weights
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, ints, model, node, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
+from tests.plugin.onnx_model.together import computed_together
 
 _ROWS = np.array([[2], [0], [-1], [2]])
+_INTEGERS: tuple[type[np.integer], ...] = (np.uint8, np.uint16, np.uint32, np.int8)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.int8])
-@pytest.mark.parametrize("reduction", ["max", "min"])
-def test_large_numbers_are_not_taken_for_negative_ones(dtype: type[np.integer], reduction: str) -> None:
-    limits, random = np.iinfo(dtype), np.random.default_rng(0)
-    data, updates = (random.integers(limits.min, limits.max, (4, 5), dtype, endpoint=True) for _ in range(2))
-    data[0, 0], updates[1, 0] = limits.max, limits.min
-    node = helper.make_node("ScatterND", ["data", "rows", "updates"], ["y"], reduction=reduction)
-    expected = data.copy()
-    getattr(np, f"{reduction}imum").at(expected, _ROWS[:, 0], updates)
-    (found,) = sartor.backend.run_node(node, [data, _ROWS, updates])
-    assert found.dtype == dtype
-    np.testing.assert_array_equal(found, expected)
+def _scatter(data: Array, updates: Array, reduction: str) -> tuple[ModelProto, dict[str, Array]]:
+    kind, feeds = helper.np_dtype_to_tensor_dtype(data.dtype), {"data": data, "rows": _ROWS, "updates": updates}
+    inputs = [("data", data.shape, kind), ("rows", _ROWS.shape, INT64), ("updates", updates.shape, kind)]
+    scatter = node("ScatterND", [*feeds], ["y"], reduction=reduction)
+    return model([scatter], inputs, [("y", data.shape, kind)], opset=18), feeds
+
+
+def test_large_numbers_are_not_taken_for_negative_ones_and_truth_is_more_than_untruth() -> None:
+    cases, expected, random = {}, {}, np.random.default_rng(0)
+    for dtype, reduction in itertools.product(_INTEGERS, ("max", "min")):
+        limits, name = np.iinfo(dtype), f"{dtype.__name__} {reduction}"
+        data, updates = (random.integers(limits.min, limits.max, (4, 5), dtype, endpoint=True) for _ in range(2))
+        data[0, 0], updates[1, 0] = limits.max, limits.min
+        cases[name], expected[name] = _scatter(data, updates, reduction), data.copy()
+        getattr(np, f"{reduction}imum").at(expected[name], _ROWS[:, 0], updates)
+    truth = expected["truth"] = np.eye(4, dtype=np.bool_)
+    cases["truth"] = _scatter(truth, np.zeros((4, 4), np.bool_), "max")
+    for name, (actual,) in computed_together(cases).items():
+        assert actual.dtype == expected[name].dtype, name
+        np.testing.assert_array_equal(actual, expected[name], err_msg=name)
 
 
 @pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.BOOL])
@@ -46,15 +58,8 @@ def test_other_types_are_compared_in_those_that_contain_them(
     np.testing.assert_array_equal(run(prepare_quickly(built).model, feeds)["y"], run(expected, feeds)["y"])
 
 
-def test_truth_is_more_than_untruth() -> None:
-    node = helper.make_node("ScatterND", ["data", "rows", "updates"], ["y"], reduction="max")
-    data, updates = np.eye(4, dtype=np.bool_), np.zeros((4, 4), np.bool_)
-    (found,) = sartor.backend.run_node(node, [data, _ROWS, updates])
-    np.testing.assert_array_equal(found, data)
-
-
 def test_there_is_no_wider_type_than_64_bits() -> None:
-    node = helper.make_node("ScatterND", ["data", "rows", "updates"], ["y"], name="best", reduction="max")
+    best = helper.make_node("ScatterND", ["data", "rows", "updates"], ["y"], name="best", reduction="max")
     data = np.zeros((4, 5), np.uint64)
     with pytest.raises(UnsupportedModelError, match="compares uint64; cast to int64 around it"):
-        sartor.backend.run_node(node, [data, _ROWS, data])
+        sartor.backend.run_node(best, [data, _ROWS, data])
