@@ -39,6 +39,7 @@ from sartor.codegen.routines.open_sizes.blocked_attention import BlockedAttentio
 from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
 from sartor.codegen.routines.open_sizes.patches import OpenPatchesKernel
 from sartor.codegen.routines.open_sizes.window import OpenWindowKernel
+from sartor.codegen.routines.open_sizes.winograd import OpenWinogradKernel
 from sartor.codegen.routines.storing.elementwise import ElementwiseImages
 from sartor.codegen.routines.storing.table import TableLookUp
 from sartor.codegen.routines.vector.direct import Direct
@@ -177,6 +178,7 @@ OPEN_PATCHES = Algorithm("open_patches", alone(OpenPatchesKernel), _OPEN)
 OPEN_ATTENTION = Algorithm("open_attention", alone(OpenAttentionKernel), _OPEN)
 BLOCKED_ATTENTION = Algorithm("blocked_attention", alone(BlockedAttentionKernel), _OPEN)
 OPEN_CONVOLUTION = Algorithm("open_convolution", alone(OpenConvolutionKernel), _OPEN)
+OPEN_WINOGRAD = Algorithm("open_winograd", alone(OpenWinogradKernel), _OPEN)
 FUSED_OPEN_WINDOW = Algorithm("fused_open_window", kernel(OpenWindowKernel, fuses=True), _OPEN, Work.WINDOWS)
 
 # On CUDA.

@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import Sizes
+from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
 from sartor.codegen.kernels.loops.tilings import Shape
+
+WINOGRAD_SIDE = 3
+"""Taps of a side of the filters that Winograd's method is offered for."""
 
 # Elements of a query, a key and a value in most networks; the facts of a task, whose result may have all heads in a
 # row, do not tell them.
@@ -61,6 +65,15 @@ class OpenConvolutionCost:
         products = tile.cycles(1, places, vectors, core, core.line_cycles) * sizes["depth"]
         copies = _PATCH_INSTRUCTIONS + _COPY_INSTRUCTIONS * -(-sizes["depth"] // core.lanes)
         return products + places * (copies + _STORE_INSTRUCTIONS * vectors) / core.issue
+
+
+@dataclass(frozen=True)
+class OpenWinogradCost:
+    """The cost of Winograd's method by filters of 3x3, of whose patches the task is a product."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        kernel = {"kernel_height": WINOGRAD_SIDE, "kernel_width": WINOGRAD_SIDE, "taps": WINOGRAD_SIDE**2}
+        return WinogradCost(1).cycles({**sizes, **kernel}, parameters, core)
 
 
 @dataclass(frozen=True)

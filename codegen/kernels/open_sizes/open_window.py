@@ -7,7 +7,6 @@ computed one by one from the taps that lie on it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -58,13 +57,12 @@ class OpenWindow:
         lines = asm.times(asm.size(self.batch), asm.size(self.form.windows.rows.output))
         first, end = workgroup_range(asm, lines, self.workgroups, group[0])
         grid = PanelGrid(self.form.windows.channels, self.lanes, self.vectors)
-        each_panel(
-            asm,
-            grid,
-            (0, grid.panels),
-            True,
-            lambda panel: asm.repeat(first, end, 1, functools.partial(writer.line, panel)),
-        )
+
+        def line(number: Index) -> None:
+            # All channels of a row are read while its pixels' lines are in the cache.
+            each_panel(asm, grid, (0, grid.panels), True, lambda panel: writer.line(panel, number))
+
+        asm.repeat(first, end, 1, line)
 
 
 @dataclass(frozen=True)

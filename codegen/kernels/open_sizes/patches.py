@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from sartor.codegen.analysis.matmul import MatmulShape, product_shape
 from sartor.codegen.analysis.window_loops import WindowLoops
-from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.loops.epilogue import constant_of
@@ -19,6 +21,7 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import tensor_parts
 
 _PATCH_RANK = 6
+_STAGES = 2
 _INNER = (3, 4)
 
 
@@ -222,6 +225,15 @@ def patches_of(task: Task) -> Patches:
         for axis, (side, extent) in enumerate(zip((sides[0], sides[1]), (height, width), strict=True))
     )
     return Patches(rows, columns, channels)
+
+
+def gathered_product(task: Task) -> MatmulShape | Rejected:
+    """The product of a task that gathers patches and multiplies them."""
+    if task.opened is None or len(task.stages) != _STAGES or task.stages[1].task.kind is not LayerKind.CONTRACTION:
+        return Rejected("not a convolution of open sizes")
+    if task.stages[0].task.weights:
+        return Rejected("patches are not of an activation")
+    return product_shape(task.stages[1].task)
 
 
 def _padding(image: ir.Value) -> tuple[tuple[int, int], bool]:

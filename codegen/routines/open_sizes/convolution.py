@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.analysis.matmul import MatmulShape, product_shape
-from sartor.codegen.ir.layer import LayerKind, OpenedTask, Task
+from sartor.codegen.analysis.matmul import MatmulShape
+from sartor.codegen.ir.layer import OpenedTask, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
@@ -19,13 +19,12 @@ from sartor.codegen.kernels.open_sizes.costs import OpenConvolutionCost
 from sartor.codegen.kernels.open_sizes.open_convolution import OpenConvolution, most_rows
 from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.kernels.open_sizes.open_rows import open_rows
-from sartor.codegen.kernels.open_sizes.patches import patches_of
+from sartor.codegen.kernels.open_sizes.patches import gathered_product, patches_of
 from sartor.codegen.kernels.windows.separable import wirings
 from sartor.codegen.mlir.kernel_machine import kernel_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
-_STAGES = 2
 # Smaller tiles read filters too often.
 _LEAST_ROWS = 4
 
@@ -47,7 +46,7 @@ class OpenConvolutionKernel(OpenRoutine):
         return Traits(fuses=True, opens=True, sizes=Tiling.names(), estimate=OpenConvolutionCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        shape = _shape(task)
+        shape = gathered_product(task)
         machine = kernel_machine(task, target)
         if isinstance(shape, Rejected):
             return shape
@@ -59,7 +58,7 @@ class OpenConvolutionKernel(OpenRoutine):
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
     ) -> tuple[Sequence[Rewrite], KernelCode]:
-        shape = _shape(task)
+        shape = gathered_product(task)
         if isinstance(shape, Rejected):
             raise RejectionError(shape.reason)
         (gathers, multiplies), (twin, other) = task.stages, opened.twin.stages
@@ -72,15 +71,6 @@ class OpenConvolutionKernel(OpenRoutine):
         code = OpenConvolution(patches, rows, wirings(task))
         code.check()
         return [product.rewrite], code
-
-
-def _shape(task: Task) -> MatmulShape | Rejected:
-    """The product of a task that gathers patches and multiplies them."""
-    if task.opened is None or len(task.stages) != _STAGES or task.stages[1].task.kind is not LayerKind.CONTRACTION:
-        return Rejected("not a convolution of open sizes")
-    if task.stages[0].task.weights:
-        return Rejected("patches are not of an activation")
-    return product_shape(task.stages[1].task)
 
 
 def _tilings(shape: MatmulShape, machine: Machine) -> list[Tiling]:
