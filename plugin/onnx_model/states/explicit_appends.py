@@ -36,14 +36,14 @@ _ATTRIBUTES = frozenset(
 _UNREAD = frozenset({"k_norm_epsilon", "q_norm_epsilon", "qk_norm_epsilon"})
 # Values that say that the node does nothing else, as exporters write them out.
 _OFF: dict[str, tuple[float | str, ...]] = {
-    "causal": (1,),
+    "causal": (0, 1),
     "k_quant_type": ("NONE",),
     "kv_cache_bit_width": (0,),
     "qk_output": (0,),
     "sliding_window_cache": (0,),
     "v_quant_type": ("NONE",),
 }
-_RANK = 4
+_RANK, _POSITIONS_RANK, _HEADS_FROM_LAST = 4, 2, 3
 
 
 _Hidden = dict[tuple[str, int, int], str]
@@ -88,10 +88,12 @@ def _explicit(
 def _is_usual(node: NodeProto) -> bool:
     """Whether the node has nothing that its nodes would not compute, as a window of no key."""
     found = attributes(node)
-    if found.get("local_window_size", -1) == 0:
+    if found.get("local_window_size", -1) == 0 or (
+        found.get("local_window_size", -1) > 0 and not found.get("causal", 1)
+    ):
         return False
     named = all(name in _ATTRIBUTES | _UNREAD or value in _OFF.get(name, ()) for name, value in found.items())
-    others = any((optional_input(node, _BIAS), *node.input[_LAST_USUAL:], *node.output[3:]))
+    others = any((*node.input[_LAST_USUAL:], *node.output[3:]))
     return named and not others and all(len(node.output) > index for index in (1, 2))
 
 
@@ -132,7 +134,7 @@ class _Attention:
         scores = emit("MatMul", grouped, turned, part="scores")
         scale = self._found.get("scale") or 1 / math.sqrt(self._width)
         scores = emit("Mul", scores, emit.like(scale, node.input[_PAST_KEY], "scale"), part="scale")
-        scores = self._capped(scores)
+        scores = self._biased(self._capped(scores), keys)
         if self._hides:
             scores = emit("Add", scores, self._hiding(keys), part="visible")
         context = emit("MatMul", self._weights(scores, query), values)
@@ -153,6 +155,25 @@ class _Attention:
     def _hides(self) -> bool:
         """Whether a position does not see all keys."""
         return self._window > 0
+
+    def _biased(self, scores: str, keys: str) -> str:
+        """The scores with what is added to them by heads: rows of the product are heads, and their positions."""
+        emit, bias = self._emit, optional_input(self._node, _BIAS)
+        if not bias:
+            return scores
+        if self._length == 1 and self._is_of_all_heads(bias):
+            return emit("Add", scores, bias, part="bias")
+        count = self._count(keys, 2)
+        by_head = emit("Concat", self._shape(0, self._heads, -1), count, part="by_head_shape", axis=0)
+        grouped = emit("Concat", self._shape(0, self._groups, -1), count, part="by_group_shape", axis=0)
+        biased = emit("Add", emit("Reshape", scores, by_head, part="scores_by_head"), bias, part="bias")
+        return emit("Reshape", biased, grouped, part="scores_by_group")
+
+    def _is_of_all_heads(self, bias: str) -> bool:
+        """Whether what is added is known to be the same for all heads."""
+        kind = self._emit.editor.type(bias)
+        dims = () if kind is None else kind.tensor_type.shape.dim
+        return len(dims) == _POSITIONS_RANK or (len(dims) > _POSITIONS_RANK and dims[-_HEADS_FROM_LAST].dim_value == 1)
 
     def _capped(self, scores: str) -> str:
         if not (softcap := self._found.get("softcap")):
@@ -284,7 +305,7 @@ class _SeveralPositions(_Attention):
 
     @property
     def _hides(self) -> bool:
-        return True
+        return bool(self._found.get("causal", 1))
 
     def _spread(self, added: str, keys: str, shared: int) -> str:
         """The same for the rows of a product, in which heads come first."""

@@ -67,11 +67,46 @@ def test_nodes_give_what_onnx_s_operator_gives(tokens: int) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_an_attention_with_a_mask_stays() -> None:
-    model = Decoder(is_standard=True).model()
+def masked(kind: int, shape: tuple[int | str, ...], *, is_causal: bool) -> ModelProto:
+    """A decoder whose attentions read a mask, an input of the model."""
+    model = Decoder(width=8, is_standard=True).model()
+    model.graph.input.append(helper.make_tensor_value_info("mask", kind, shape))
     for node in model.graph.node:
         if node.op_type == "Attention":
             node.input[3] = "mask"
+            for attribute in node.attribute:
+                if attribute.name == "is_causal":
+                    attribute.i = int(is_causal)
+    return model
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+@pytest.mark.parametrize(
+    ("kind", "shape", "is_causal"),
+    [
+        (TensorProto.BOOL, (1, 1, "sequence", "total"), False),
+        (TensorProto.FLOAT, ("sequence", "total"), True),
+        (TensorProto.FLOAT, ("batch", 4, "sequence", "total"), False),
+    ],
+)
+def test_masks_of_onnx_s_operator_are_added(
+    kind: int, shape: tuple[int | str, ...], tokens: int, *, is_causal: bool
+) -> None:
+    model, given = masked(kind, shape, is_causal=is_causal), feeds(tokens, Decoder(width=8, is_standard=True))
+    sizes = {"batch": 1, "sequence": tokens, "total": PAST + tokens}
+    numbers = np.random.default_rng(1).standard_normal([sizes.get(str(size), size) for size in shape])
+    given["mask"] = numbers > -1 if kind == TensorProto.BOOL else numbers.astype(np.float32)
+    right = outputs(model, given)
+    assert append_explicitly(model, several=tokens > 1) == ("attention_0", "attention_1")
+    for one, other in zip(outputs(model, given), right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [None, (1, 1, 1, 3)])
+def test_an_attention_with_a_mask_that_may_be_short_stays(shape: tuple[int, ...] | None) -> None:
+    model = masked(TensorProto.FLOAT, shape or (1,), is_causal=True)
+    if shape is None:
+        del model.graph.input[-1]
     assert append_explicitly(model) == ()
 
 
