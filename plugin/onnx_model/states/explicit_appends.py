@@ -19,13 +19,14 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
+from sartor.onnx_model.rewrites.operator_sets.contrib.cached_codes import CachedCodes, has_codes, unsupported_codes
 from sartor.onnx_model.states.call_sizes import tokens_of
 from sartor.onnx_model.states.standard_attention import StandardAttention
 
 OPERATOR = "GroupQueryAttention"
 _MICROSOFT = "com.microsoft"
 _KEY, _PAST_KEY, _PAST_VALUE, _LENGTHS, _COSINES, _SINES, _POSITIONS = 1, 3, 4, 5, 7, 8, 9
-_BIAS, _SINK, _LAST_USUAL = 10, 11, 12
+_BIAS, _SINK, _K_SCALE, _LAST_SCALE = 10, 11, 12, 13
 _ATTRIBUTES = frozenset(
     {
         *("do_rotary", "kv_num_heads", "num_heads", "rotary_interleaved", "scale"),
@@ -37,11 +38,11 @@ _UNREAD = frozenset({"k_norm_epsilon", "q_norm_epsilon", "qk_norm_epsilon"})
 # Values that say that the node does nothing else, as exporters write them out.
 _OFF: dict[str, tuple[float | str, ...]] = {
     "causal": (0, 1),
-    "k_quant_type": ("NONE",),
-    "kv_cache_bit_width": (0,),
+    "k_quant_type": ("NONE", "PER_TENSOR", "PER_CHANNEL"),
+    "kv_cache_bit_width": (0, 8),
     "qk_output": (0,),
     "sliding_window_cache": (0,),
-    "v_quant_type": ("NONE",),
+    "v_quant_type": ("NONE", "PER_TENSOR", "PER_CHANNEL"),
 }
 _RANK, _POSITIONS_RANK, _HEADS_FROM_LAST = 4, 2, 3
 
@@ -79,6 +80,8 @@ def _explicit(
 ) -> list[NodeProto] | None:
     if node.op_type != OPERATOR or node.domain != _MICROSOFT or not _is_usual(node):
         return None
+    if has_codes(node) and (unsupported_codes(node, editor) or not _is_single(node, editor)):
+        return None
     dims = [_dims(optional_input(node, index), editor) for index in (_PAST_KEY, _PAST_VALUE)]
     if any(len(each) != _RANK or each[2] or not each[3] for each in dims):
         return None
@@ -93,8 +96,15 @@ def _is_usual(node: NodeProto) -> bool:
     ):
         return False
     named = all(name in _ATTRIBUTES | _UNREAD or value in _OFF.get(name, ()) for name, value in found.items())
-    others = any((*node.input[_LAST_USUAL:], *node.output[3:]))
+    others = any((*node.input[_LAST_SCALE + 1 :], *node.output[3:]))
+    others |= not has_codes(node) and any(node.input[_K_SCALE:])
     return named and not others and all(len(node.output) > index for index in (1, 2))
+
+
+def _is_single(node: NodeProto, editor: GraphEditor) -> bool:
+    """Whether attention computes in float32, as the scales of codes are: its operands or tables tell."""
+    kinds = {editor.element_type(name) for index in (0, _COSINES) if (name := optional_input(node, index))}
+    return TensorProto.FLOAT in kinds and kinds <= {0, TensorProto.FLOAT}
 
 
 def _dims(name: str, editor: GraphEditor) -> list[int]:
@@ -127,13 +137,13 @@ class _Attention:
         query, key, value = self._operands()
         if self._found.get("do_rotary"):
             query, key = (self._turned(name, count) for name, count in ((query, self._heads), (key, self._groups)))
-        keys = self._appended(key, node.input[_PAST_KEY], node.output[1], "keys")
-        values = self._appended(value, node.input[_PAST_VALUE], node.output[2], "values")
+        keys = self._appended(key, 0, "keys")
+        values = self._appended(value, 1, "values")
         grouped = emit("Reshape", self._by_head(query), self._shape(0, self._groups, -1, self._width), part="group")
         turned = emit("Transpose", keys, part="turn_keys", perm=[0, 1, 3, 2])
         scores = emit("MatMul", grouped, turned, part="scores")
         scale = self._found.get("scale") or 1 / math.sqrt(self._width)
-        scores = emit("Mul", scores, emit.like(scale, node.input[_PAST_KEY], "scale"), part="scale")
+        scores = emit("Mul", scores, emit.like(scale, self._table, "scale"), part="scale")
         scores = self._biased(self._capped(scores), keys)
         if self._hides:
             scores = emit("Add", scores, self._hiding(keys), part="visible")
@@ -179,12 +189,12 @@ class _Attention:
         if not (softcap := self._found.get("softcap")):
             return scores
         emit = self._emit
-        cap = emit.like(softcap, self._node.input[_PAST_KEY], "softcap")
+        cap = emit.like(softcap, self._table, "softcap")
         return emit("Mul", emit("Tanh", emit("Div", scores, cap, part="below_cap"), part="bend"), cap, part="softcap")
 
     def _weights(self, scores: str, query: str) -> str:
         """The weights of the keys; a sink takes part in the sum, and is no key."""
-        emit, sink, table = self._emit, optional_input(self._node, _SINK), self._node.input[_PAST_KEY]
+        emit, sink, table = self._emit, optional_input(self._node, _SINK), self._table
         if not sink and int(self._found.get("smooth_softmax", 0)) <= 0:
             return emit("Softmax", scores, part="softmax", axis=-1)
         name = sink or emit.constant(np.zeros(self._heads, emit.dtype(table)), "smooth")
@@ -210,7 +220,7 @@ class _Attention:
 
     def _added(self, keys: str) -> str:
         """What is added to the scores of the call's positions, [batch, positions of the call, positions]."""
-        emit, table = self._emit, self._node.input[_PAST_KEY]
+        emit, table = self._emit, self._table
         own = emit("Unsqueeze", self._positions(), emit.constant([2], "axis"), part="own_column")
         places = self._range(self._count(keys, 2))
         is_seen = emit("LessOrEqual", places, own, part="is_seen")
@@ -259,13 +269,23 @@ class _Attention:
         column = self._emit("Reshape", self._node.input[_LENGTHS], self._shape(-1, 1), part="positions")
         return self._emit("Cast", column, part="positions", to=TensorProto.INT64)
 
-    def _appended(self, new: str, past: str, present: str, part: str) -> str:
-        """The cache with the new positions, [batch, groups, positions, width]."""
+    @property
+    def _table(self) -> str:
+        """What has the element type that attention computes in."""
+        return str(self._node.input[_K_SCALE if has_codes(self._node) else _PAST_KEY])
+
+    def _appended(self, new: str, index: int, part: str) -> str:
+        """The cache of keys, ``index`` 0, or values with the new positions, [batch, groups, positions, width]."""
+        node, past, present = self._node, self._node.input[_PAST_KEY + index], self._node.output[1 + index]
         split = self._emit(
             "Reshape", new, self._shape(0, self._length, self._groups, self._width), part=f"{part}_heads"
         )
         by_head = self._emit("Transpose", split, part=f"{part}_by_head", perm=[0, 2, 1, 3])
-        return self._emit("Concat", past, by_head, part=part, output=present, axis=2)
+        if not has_codes(node):
+            return self._emit("Concat", past, by_head, part=part, output=present, axis=2)
+        codes = CachedCodes.of(self._emit, index, self._groups, self._width, self._table)
+        whole = self._emit("Concat", past, codes.stored(codes.rounded(by_head)), part=part, output=present, axis=2)
+        return codes.values(codes.read(whole))
 
     def _shape(self, *sizes: int) -> str:
         return self._emit.constant(list(sizes), "shape")

@@ -164,6 +164,27 @@ def test_nodes_cap_scores_and_have_windows_and_sinks(attribute: dict[str, float]
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("tokens", "kind"), [(1, "PER_TENSOR"), (4, "PER_CHANNEL")])
+def test_caches_in_8_bits_get_codes_of_new_rows(tokens: int, kind: str) -> None:
+    model, given = model_with({"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": 8}), feeds(tokens)
+    count = 1 if kind == "PER_TENSOR" else DECODER.groups * DECODER.width
+    scales = np.linspace(0.01, 0.03, count, dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(scales, "scales"))
+    for value in (*model.graph.input, *model.graph.output):
+        if value.name in given and "past" in value.name:
+            given[value.name] = np.rint(given[value.name] * 40).astype(np.int8)
+        if value.name.startswith(("past", "present")):
+            value.type.tensor_type.elem_type = TensorProto.INT8
+    for node in model.graph.node:
+        if node.op_type == OPERATOR:
+            node.input.extend(["", "", "", "scales", "scales"])
+    right = outputs(model, given)
+    assert append_explicitly(model, several=tokens > 1) == ("attention_0", "attention_1")
+    assert len(growing_caches(model, {}, finds=True)) == 4
+    for one, other in zip(outputs(model, given), right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_sinks_of_heads_take_part_in_sums(tokens: int) -> None:
     model, given = DECODER.model(), feeds(tokens)

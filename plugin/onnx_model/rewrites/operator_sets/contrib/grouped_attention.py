@@ -21,11 +21,12 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
+from sartor.onnx_model.rewrites.operator_sets.contrib.cached_codes import CachedCodes, has_codes, unsupported_codes
 from sartor.onnx_model.rewrites.operator_sets.contrib.rotary import turned_pairs
 
 _KEY, _VALUE, _PAST_KEY, _PAST_VALUE, _LENGTHS, _TOTAL, _COSINES, _SINES, _POSITIONS, _BIAS, _SINK = range(1, 12)
-_UNSUPPORTED_INPUTS = {12: "k_scale", 13: "v_scale", 14: "q_norm_weight", 15: "k_norm_weight", 16: "query_seqlens"}
-_UNSUPPORTED_OPTIONS = ("kv_cache_bit_width", "qk_output", "sliding_window_cache")
+_UNSUPPORTED_INPUTS = {14: "q_norm_weight", 15: "k_norm_weight", 16: "query_seqlens"}
+_UNSUPPORTED_OPTIONS = ("qk_output", "sliding_window_cache")
 
 
 @dataclass(frozen=True)
@@ -63,24 +64,41 @@ def _group_query_attention(node: NodeProto, editor: GraphEditor) -> list[NodePro
         angles = _angles(emit, sizes, before)
         query = _turned(emit, query, angles, sizes, sizes.heads)
         key = _turned(emit, key, angles, sizes, sizes.groups)
-    keys = _cached(emit, sizes, before, key, optional_input(node, _PAST_KEY), "keys")
-    values = _cached(emit, sizes, before, value, optional_input(node, _PAST_VALUE), "values")
-    _attend(emit, sizes, before, query, keys, values)
-    for name, output in zip((keys, values), node.output[1:], strict=False):
-        if output:
-            emit("Identity", name, part="present", output=output)
+    read = (
+        _read(emit, sizes, before, index, new, part)
+        for index, (new, part) in enumerate(((key, "keys"), (value, "values")))
+    )
+    _attend(emit, sizes, before, query, *read)
     return emit.nodes
+
+
+def _read(emit: Emitter, sizes: _Sizes, before: str, index: int, new: str, part: str) -> str:
+    """The keys, ``index`` 0, or values that are attended to; the cache with them is returned."""
+    node = emit.node
+    past, output = optional_input(node, _PAST_KEY + index), node.output[1 + index] if node.output[1 + index :] else ""
+    if not has_codes(node):
+        cache = _cached(emit, sizes, before, new, past, part)
+        if output:
+            emit("Identity", cache, part="present", output=output)
+        return cache
+    codes = CachedCodes.of(emit, index, sizes.groups, sizes.width, node.input[0])
+    by_head = emit("Transpose", new, part=f"{part}_to_heads", perm=[0, 2, 1, 3])
+    rows = emit("Transpose", codes.rounded(by_head), part=f"{part}_from_heads", perm=[0, 2, 1, 3])
+    cache = _cached(emit, sizes, before, rows, codes.read(past) if past else "", part)
+    if output:
+        codes.stored(cache, output)
+    return codes.values(cache)
 
 
 def _refuse(node: NodeProto, editor: GraphEditor) -> None:
     found = attributes(node)
-    kinds = [found.get(name, "NONE") for name in ("k_quant_type", "v_quant_type")]
     names = [name for index, name in _UNSUPPORTED_INPUTS.items() if optional_input(node, index)]
     names += [name for name in _UNSUPPORTED_OPTIONS if found.get(name)]
     cache = optional_input(node, _PAST_KEY)
-    if cache and editor.element_type(cache) not in (0, editor.element_type(node.input[0])):
+    if has_codes(node):
+        names += [reason] if (reason := unsupported_codes(node, editor)) else []
+    elif cache and editor.element_type(cache) not in (0, editor.element_type(node.input[0])):
         names.append("a cache in another type")
-    names += ["k_quant_type"] if kinds != ["NONE", "NONE"] else []
     names += ["output_qk"] if len(node.output) > 3 and node.output[3] else []
     if names:
         raise UnsupportedModelError(

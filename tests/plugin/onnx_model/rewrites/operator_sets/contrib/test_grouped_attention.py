@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, Value, model, node, run, weights
@@ -26,9 +26,10 @@ def _model(
     is_fed: bool = False,
     has_bias: bool = False,
     has_sink: bool = False,
+    codes: str = "",
     **options: Any,
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """A node over sequences that have these numbers of positions in all, and its inputs."""
+    """A node over sequences that have these numbers of positions in all, and its inputs; caches may be codes."""
     batch, rows = len(lengths), {"q": _HEADS, "k": _GROUPS, "v": _GROUPS}
     if is_packed:
         rows = {"q": _HEADS + 2 * _GROUPS}
@@ -44,12 +45,19 @@ def _model(
         feeds["bias"] = weights(1, _HEADS, length, total, seed=9)
     constants["sink"] = weights(_HEADS, seed=8)
     read += ["", "bias" if has_bias else "", "sink" if has_sink else ""]
+    if codes:
+        count = 1 if codes == "PER_TENSOR" else _GROUPS * _WIDTH
+        constants |= {name: np.abs(weights(count, seed=len(name))) / 20 + 0.01 for name in ("k_scale", "values_scale")}
+        feeds |= {name: np.rint(feeds[name] * 40).astype(np.int8) for name in ("pk", "pv") if past}
+        read += ["k_scale", "values_scale"]
+        options |= {"k_quant_type": codes, "v_quant_type": codes, "kv_cache_bit_width": 8}
     cell = node(
         "GroupQueryAttention", read, ["y", "nk", "nv"], domain=MS, num_heads=_HEADS, kv_num_heads=_GROUPS, **options
     )
-    inputs: list[Value] = [(name, array.shape, _INT32 if name == "lengths" else FLOAT) for name, array in feeds.items()]
+    kinds = {"lengths": _INT32} | dict.fromkeys(("pk", "pv", "nk", "nv"), TensorProto.INT8 if codes else FLOAT)
+    inputs: list[Value] = [(name, array.shape, kinds.get(name, FLOAT)) for name, array in feeds.items()]
     cache = (batch, _GROUPS, max(past, total), _WIDTH)
-    outputs: list[str | Value] = ["y", ("nk", cache, FLOAT), ("nv", cache, FLOAT)]
+    outputs: list[str | Value] = ["y", ("nk", cache, kinds["nk"]), ("nv", cache, kinds["nv"])]
     return model([cell], inputs, outputs, {name: constants[name] for name in constants if name in read}), feeds
 
 
@@ -71,6 +79,8 @@ def _model(
         ((1, 6, 7, [4, 7]), {"do_rotary": 1, "is_fed": True}),
         # A first prompt does not read the cache that it is given.
         ((4, 10, 4, [4, 4]), {}),
+        ((1, 6, 7, [7, 7]), {"codes": "PER_TENSOR"}),
+        ((3, 9, 9, [9]), {"codes": "PER_CHANNEL", "do_rotary": 1}),
     ],
 )
 def test_groups_of_queries_share_keys(
@@ -88,4 +98,10 @@ def test_groups_of_queries_share_keys(
 def test_what_is_not_supported_is_named(prepare_quickly: Prepare) -> None:
     original, _ = _model(1, 6, 7, [7], qk_output=1)
     with pytest.raises(UnsupportedModelError, match=r"\(com.microsoft.GroupQueryAttention\) has qk_output, which"):
+        prepare_quickly(original)
+    original, _ = _model(1, 6, 7, [7], codes="PER_TENSOR")
+    for attribute in original.graph.node[0].attribute:
+        if attribute.name == "kv_cache_bit_width":
+            attribute.i = 4
+    with pytest.raises(UnsupportedModelError, match="has caches of 4 bits, which is not supported"):
         prepare_quickly(original)
