@@ -56,6 +56,11 @@ TESTS = (
         f"plugin/open_sizes/test_exported_decoders.py::test_tokens_are_those_of_the_model[{make}]"
         for make in ("gpt2", "whisper", "merged_whisper")
     ),
+    # Their nodes are compared with ONNX Runtime's in CI, and caches that Concat appends to are compiled.
+    *(
+        f"plugin/open_sizes/test_attention_caches.py::test_calls_give_what_the_model_gives[{form}]"
+        for form in ("masked", "coded")
+    ),
     # One decoder whose callers pass the caches is compiled in CI, with a mask; what beams reorder is found there.
     "plugin/open_sizes/test_passed_caches.py::test_beams_reorder_caches_whose_length_tells_the_number_of_positions",
     # The module of a decoder is made and checked step by step in CI, with caches that Concat appends to.
