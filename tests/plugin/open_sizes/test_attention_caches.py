@@ -71,7 +71,7 @@ def test_calls_give_what_the_model_gives(
     made = sartor.compile(path, config, shapes={key: (1, decoder.groups, f"1..{MOST}", decoder.width)})
     assert {cache.input for cache in read_manifest(made.path).caches} == {key, "past_key_values.0.value"}
     reference = OnnxRuntimeReference(path, threads=1)
-    none = np.zeros((1, decoder.groups, 0, decoder.width), kind)
+    none: Array = np.zeros((1, decoder.groups, 0, decoder.width), kind)
     held = {name: none for name in reference.input_names if name.startswith("past")}
     with Session(made.path, threads=1) as session:
         for before in range(MOST):

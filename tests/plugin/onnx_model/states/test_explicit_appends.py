@@ -94,7 +94,8 @@ def test_masks_of_onnx_s_operator_are_added(
 ) -> None:
     model, given = masked(kind, shape, is_causal=is_causal), feeds(tokens, Decoder(width=8, is_standard=True))
     sizes = {"batch": 1, "sequence": tokens, "total": PAST + tokens}
-    numbers = np.random.default_rng(1).standard_normal([sizes.get(str(size), size) for size in shape])
+    known = [size if isinstance(size, int) else sizes[size] for size in shape]
+    numbers = np.random.default_rng(1).standard_normal(known)
     given["mask"] = numbers > -1 if kind == TensorProto.BOOL else numbers.astype(np.float32)
     right = outputs(model, given)
     assert append_explicitly(model, several=tokens > 1) == ("attention_0", "attention_1")
