@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape
 from sartor.codegen.ir.layer import OpenedTask, Task, TensorType
-from sartor.codegen.ir.packing import Reshape, Transpose, WinogradFilter, cut
+from sartor.codegen.ir.packing import Reshape, Step, Transpose, WinogradFilter, cut
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
@@ -153,7 +153,7 @@ def _pack(product: ProductLayer, patches: Patches, tiling: WinogradTiling, lanes
     kernel, depth, columns = patches.rows.kernel, patches.channels, product.shape.columns
     points = (tiling.height + kernel - 1) * (tiling.width + kernel - 1)
     panel = tiling.vectors * lanes
-    steps = (
+    steps: tuple[Step, ...] = (
         Reshape((kernel, kernel, depth, columns)),
         Transpose((3, 2, 0, 1)),
         WinogradFilter((tiling.height, tiling.width)),
