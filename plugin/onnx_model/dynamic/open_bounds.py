@@ -6,14 +6,22 @@ numbers that are computed from lengths alone. Other lengths, batches and sides o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from onnx import ModelProto, NodeProto
 
 from sartor.errors import UsageError
-from sartor.onnx_model.dynamic.suggested_shapes import Free, free_inputs, is_image_side, is_sum
+from sartor.onnx_model.dynamic.suggested_shapes import (
+    Free,
+    contradicted,
+    free_inputs,
+    is_image_side,
+    is_sum,
+    shapes_of,
+)
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
+from sartor.onnx_model.graphs.walk import describe_node
 from sartor.settings.size_range import OpenShapes, SizeRange
 
 _BATCHES, _LENGTHS, _SIDES = SizeRange(1, 8), SizeRange(1, 512), SizeRange(32, 640, 32)
@@ -73,6 +81,16 @@ class _Bounds:
         self.sizes[symbol] = found
         self.sources.append(f"{symbol}={found}, {source}")
 
+    def begin_sides(self, least: int, node: str) -> None:
+        """Begin the usual ranges of sides there, because of a node that needs it."""
+        if least == _SIDES.least:
+            return
+        raised = SizeRange(least, _SIDES.most, _SIDES.multiple)
+        self.sizes |= {symbol: raised for symbol, size in self.sizes.items() if size == _SIDES}
+        usual = f"={_SIDES}, the usual bounds"
+        told = f"={raised}, the usual bounds but for sides of {_SIDES.least}, which are too small for {node}"
+        self.sources = [source.replace(usual, told) for source in self.sources]
+
     def _range(self, each: Free, axis: int) -> tuple[SizeRange, str]:
         if axis == 0 and len(each.dims) > 1:
             return _BATCHES, "the usual bound"
@@ -100,9 +118,29 @@ def open_bounds(model: ModelProto) -> OpenBounds | None:
         for axis, dim in enumerate(each.dims):
             if isinstance(dim, str):
                 bounds.note(each, axis, dim)
+    bounds.begin_sides(*_least_side(model, inputs, bounds.sizes))
     shapes = {each.name: tuple(bounds.sizes.get(str(dim), dim) for dim in each.dims) for each in inputs}
     known = {name: tuple(size for size in shape if not isinstance(size, str)) for name, shape in shapes.items()}
     return OpenBounds(known, tuple(bounds.sources))
+
+
+def _least_side(model: ModelProto, inputs: list[Free], sizes: Mapping[str, int | SizeRange]) -> tuple[int, str]:
+    """The least side of images, by doubling the usual one, that leaves each window something to read, and the first
+    node for which half of it is too small.
+
+    It is the usual one, without a node, if none is enough, or there are no sides.
+    """
+    least, node = _SIDES.least, ""
+    while _SIDES in sizes.values() and least < _SIDES.most:
+        known = {
+            symbol: size if isinstance(size, int) else least if size == _SIDES else size.least
+            for symbol, size in sizes.items()
+        }
+        index = contradicted(model, shapes_of(inputs, known))
+        if index is None:
+            return least, node
+        node, least = describe_node(model.graph.node[index]), 2 * least
+    return _SIDES.least, ""
 
 
 def _tables(editor: GraphEditor) -> Iterator[tuple[str, int]]:

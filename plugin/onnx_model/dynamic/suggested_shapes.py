@@ -71,7 +71,7 @@ def _fitting(model: ModelProto, inputs: list[Free]) -> Shapes | None:
     tries = max(2, min(_MOST_TRIES, _MOST_NODES_INFERRED // nodes))
     for sizes, _ in zip(_choices(model), range(tries), strict=False):
         found = _assigned(inputs, sizes)
-        if _reached(model, found) is None:
+        if contradicted(model, found) is None:
             return found
     return _one_by_one(model, inputs, _MOST_NODES_INFERRED // nodes) if nodes <= _MOST_NODES_SEARCHED else None
 
@@ -79,7 +79,7 @@ def _fitting(model: ModelProto, inputs: list[Free]) -> Shapes | None:
 def _one_by_one(model: ModelProto, inputs: list[Free], tries: int) -> Shapes | None:
     """Shapes that fit, found by changing the size of one symbol at a time such that inference comes further."""
     known = _usual_sizes(inputs, _Sizes(*_USUAL))
-    best = _reached(model, _shapes(inputs, known))
+    best = contradicted(model, shapes_of(inputs, known))
     candidates = _candidate_sizes(model)
     symbols = [(symbol, size) for symbol in known for size in candidates]
     improved = True
@@ -90,11 +90,11 @@ def _one_by_one(model: ModelProto, inputs: list[Free], tries: int) -> Shapes | N
             if tries < 0:
                 return None
             trial = {**known, symbol: size}
-            reached = _reached(model, _shapes(inputs, trial))
+            reached = contradicted(model, shapes_of(inputs, trial))
             if reached is None or reached > best:
                 known, best, improved = trial, reached, True
                 break
-    return _shapes(inputs, known) if best is None else None
+    return shapes_of(inputs, known) if best is None else None
 
 
 def _candidate_sizes(model: ModelProto) -> list[int]:
@@ -249,7 +249,7 @@ def _choices(model: ModelProto) -> Iterator[_Sizes]:
 
 def _assigned(inputs: list[Free], sizes: _Sizes) -> Shapes:
     """A shape per input of usual sizes."""
-    return _shapes(inputs, _usual_sizes(inputs, sizes))
+    return shapes_of(inputs, _usual_sizes(inputs, sizes))
 
 
 def _usual_sizes(inputs: list[Free], sizes: _Sizes) -> dict[str, int]:
@@ -262,7 +262,7 @@ def _usual_sizes(inputs: list[Free], sizes: _Sizes) -> dict[str, int]:
     return known
 
 
-def _shapes(inputs: list[Free], known: Mapping[str, int]) -> Shapes:
+def shapes_of(inputs: list[Free], known: Mapping[str, int]) -> Shapes:
     """A shape per input: equal symbols are equal, and a symbol such as ``past + 1`` has the value of that sum."""
     return {
         each.name: tuple(dim if isinstance(dim, int) else known.get(dim) or _evaluated(dim, known) for dim in each.dims)
@@ -319,7 +319,7 @@ def _adds(part: ast.BinOp) -> bool:
     return isinstance(part.op, ast.Add)
 
 
-def _reached(model: ModelProto, shapes: Shapes) -> int | None:
+def contradicted(model: ModelProto, shapes: Shapes) -> int | None:
     """The index of the first node that contradicts these shapes, or reads another number of elements or a smaller image
     than it can; None if there is none."""
     copy = without_weights(model)

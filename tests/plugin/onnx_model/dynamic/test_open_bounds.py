@@ -70,6 +70,22 @@ def test_sides_of_images_have_multiples_and_channels_are_those_of_the_filters() 
     assert bounds.shapes == {"x": (SizeRange(1, 8), 5, SizeRange(32, 640, 32), SizeRange(32, 640, 32))}
 
 
+@pytest.mark.parametrize(("poolings", "least"), [(5, 32), (6, 64), (8, 256), (12, 32)])
+def test_sides_begin_where_each_window_has_something_to_read(poolings: int, least: int) -> None:
+    """Half of one pixel is none; for the last model no side is enough, and another check tells."""
+    build, x = Builder(), "x"
+    for number in range(poolings):
+        x = build.op("MaxPool", f"half{number}", x, kernel_shape=[2, 2], strides=[2, 2])
+    model = named(build.model([("x", [1, 3, 8, 8])], [(x, [1, 3, 1, 1])]), {"x": ["n", 3, "h", "w"], x: [*"NCHW"]})
+    bounds = open_bounds(model)
+    assert bounds is not None
+    assert bounds.shapes["x"][2:] == (SizeRange(least, 640, 32),) * 2
+    reason = (
+        f"h={least}..640:32, the usual bounds but for sides of 32, which are too small for node 'half{poolings - 1}'"
+    )
+    assert bounds.sources[1].startswith(reason) == (least > 32)
+
+
 def test_sums_of_sizes_have_no_bounds() -> None:
     model = named(feed_forward(), {"x": ["past + new", 24]})
     assert open_bounds(model) is None
