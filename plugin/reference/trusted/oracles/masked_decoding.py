@@ -1,4 +1,4 @@
-"""ONNX Runtime's attention of one token, in the forms that its CPU kernel does not take or computes otherwise."""
+"""ONNX Runtime's attention of one token, in the forms that its CPU kernel does not take."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _KEY, _MASK, _ADDEND, _PAST, _LENGTH, _ORIGINS, _BIAS = 1, 3, 4, 5, 7, 9, 10
 
 
 def deviates(node: NodeProto) -> bool:
-    """Whether beams share buffers, operands are packed, or caches grow."""
+    """Whether operands are packed, or caches grow."""
     given = {index for index, name in enumerate(node.input) if name}
     is_shared = any(option.name == "past_present_share_buffer" and option.i for option in node.attribute)
-    return _ORIGINS in given or _KEY not in given or (_PAST in given and not is_shared)
+    return _KEY not in given or (_PAST in given and not is_shared)
 
 
 def masked_decoding(call: Call) -> list[Array]:

@@ -85,6 +85,7 @@ def test_results_and_buffers_are_those_of_the_definition() -> None:
         "packed": _model(_feeds(2, q=packed, k=None, v=None, bias=bias), **shared),
         "beams": _model(_feeds(4, **_beams()), **shared),
         "masked beams": _model(_feeds(5, mask=_mask(6), **_beams()), **shared),
+        "packed beams": _model(_feeds(4, q=packed, k=None, v=None, **_beams()), **shared),
         "grows": _model({**_feeds(0), **grown, "length": None}),
         "of an encoder": _model({"q": _normal(_BATCH, 1, _WIDTH), **encoded, "bias": bias}, 1),
     }
