@@ -17,7 +17,17 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.record.results import RESULTS
-from benchmarks.selection import growth, layout_run, layouts, learning, sampling, sharing, solvers, transfer
+from benchmarks.selection import (
+    growth,
+    layout_run,
+    layouts,
+    learning,
+    sampling,
+    sharing,
+    solvers,
+    transfer,
+    worst_cases,
+)
 from benchmarks.selection.extract import NotTunedError, estimate, extract
 from benchmarks.selection.network_tables import load_all, save
 from benchmarks.selection.qsdnn import comparison
@@ -194,6 +204,15 @@ def compare_sampling(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> No
 def compare_transfer(tables: _Tables = _TABLES, output: _Output = _OUTPUT) -> None:
     """The tuner's search with times of other networks, and without."""
     _publish("transfer", transfer.run(load_all(tables)), transfer.plot, output)
+
+
+@app.command("worst-cases")
+def compare_worst_cases(
+    cpu: Annotated[str, typer.Option("--cpu", help="Class of the package's times.")] = "x86-64-v4",
+    threads: Annotated[int, typer.Option(help="Thread count of the times.")] = 1,
+) -> None:
+    """Choosing the variant with the best worst case instead of the one that is predicted to be fastest."""
+    print(f"## worst cases\n\n{markdown(worst_cases.run(shipped_samples(cpu, threads)))}\n", flush=True)
 
 
 @app.command("layouts")

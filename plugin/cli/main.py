@@ -60,6 +60,8 @@ def _run(choose: Callable[[], typer.Typer]) -> None:
             run_app(app)
         finally:
             settle()
+            # Else the interpreter looks for garbage when it ends, which takes as long as all else that it does then.
+            gc.freeze()
 
 
 def _command() -> str | None:

@@ -28,15 +28,18 @@ def spread_of(tasks: Iterable[Sequence[tuple[float, float]]]) -> float:
     A factor that they have in common is none: it does not change which variant is faster. Errors of a single task, as
     few errors, say nothing of other tasks.
     """
-    telling = [_errors(pairs) for pairs in tasks if len(pairs) > 1]
+    telling = [errors_of(pairs) for pairs in tasks if len(pairs) > 1]
     errors = [abs(error) for listed in telling for error in listed]
     if len(telling) < _FEWEST_TASKS or len(errors) < _FEWEST:
         return SPREAD
     return max(_LEAST, _PER_MEDIAN * median(errors))
 
 
-def _errors(pairs: Sequence[tuple[float, float]]) -> list[float]:
-    """Errors of the logarithms without their median; what taking that away takes from their spread is given back."""
+def errors_of(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    """Errors of the logarithms of one task's predictions, by pairs of a measured and a predicted time.
+
+    They are without their median; what taking that away takes from their spread is given back.
+    """
     logs = [math.log(measured / predicted) for measured, predicted in pairs]
     middle = median(logs)
     return [(log - middle) * math.sqrt(len(logs) / (len(logs) - 1)) for log in logs]
