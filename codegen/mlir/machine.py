@@ -117,17 +117,17 @@ def get_ready(target: Target) -> None:
             machine_of(each, _USUAL)
 
 
-def answers_about(target: Target) -> dict[_Question, Machine]:
+def answers_about(target: Target) -> dict[Question, Machine]:
     """What the compiler says of each CPU of a target, which another process need not ask again (``take_answers``).
 
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    questions = [_Question(each.flags, _USUAL) for each in target.each if each.device == "cpu"]
+    questions = [Question(each.flags, _USUAL) for each in target.each if each.device == "cpu"]
     return {question: _asked(question) for question in questions}
 
 
-def take_answers(answers: Mapping[_Question, Machine]) -> None:
+def take_answers(answers: Mapping[Question, Machine]) -> None:
     """Take over what another process was told."""
     _ANSWERS.update(answers)
 
@@ -148,28 +148,28 @@ def machine_of(target: Target, dtype: str) -> Machine:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    answer = _asked(_Question(target.flags, dtype))
+    answer = _asked(Question(target.flags, dtype))
     return replace(answer, threads=target.threads, withheld=target.withheld)
 
 
-class _Question(NamedTuple):
+class Question(NamedTuple):
     """What the compiler is asked about: its flags for a target, and the type of a product."""
 
     flags: tuple[str, ...]
     dtype: str
 
 
-_ANSWERS: dict[_Question, Machine] = {}
+_ANSWERS: dict[Question, Machine] = {}
 
 
-def _asked(question: _Question) -> Machine:
+def _asked(question: Question) -> Machine:
     """What the compiler says; it is asked once in a process."""
     if question not in _ANSWERS:
         _ANSWERS[question] = _answer(question)
     return _ANSWERS[question]
 
 
-def _answer(question: _Question) -> Machine:
+def _answer(question: Question) -> Machine:
     dtype = question.dtype
     source = "\n".join((_product("many", 512, dtype), _product("one", 1, dtype)))
     flags = (*question.flags, "--iree-opt-data-tiling")

@@ -16,9 +16,9 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.target import Target
-from sartor.codegen.mlir.machine import get_ready
+from sartor.codegen.mlir.machine import Machine, Question, answers_about, get_ready
 from sartor.dialect_passes.dump import Dumper
-from sartor.errors import SartorError
+from sartor.errors import CompileError, SartorError
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.imported_model import ImportedModel, StoredIntegers
 from sartor.frontend.kept_import import KeptImport
@@ -110,10 +110,12 @@ def run_import(
             beside.submit(get_ready, splitting.target)
             importing = partial(_imported, path, fixed, Dumper(dump), splitting, directory, beside, end)
             if kept is None or dump is not None or directory is None:
-                return importing()
-            # With little time, less is known of the model.
-            settings = (fixed, repr(splitting.target), splitting.target.key, splitting.asked, math.isinf(seconds))
-            return KeptImport(kept, path, directory, pickle.dumps(settings)).found_or(importing)
+                imported = importing()
+            else:
+                # With little time, less is known of the model.
+                settings = (fixed, repr(splitting.target), splitting.target.key, splitting.asked, math.isinf(seconds))
+                imported = KeptImport(kept, path, directory, pickle.dumps(settings)).found_or(importing)
+        return replace(imported, machines=_machines(splitting.target))
     except SartorError as error:
         return WorkerError(error)
     finally:
@@ -121,6 +123,14 @@ def run_import(
             # What was imported before needs no process that simplifies it.
             with _SIMPLIFYING.pop():
                 pass
+
+
+def _machines(target: Target) -> Mapping[Question, Machine]:
+    """What the compiler says of a target's CPUs; nothing if it rejects them, which is told where they are needed."""
+    try:
+        return answers_about(target)
+    except CompileError:
+        return {}
 
 
 @dataclass(frozen=True)

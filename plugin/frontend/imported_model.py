@@ -10,6 +10,7 @@ import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
+from sartor.codegen.mlir.machine import Machine, Question
 from sartor.reference.random_inputs import USUAL, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.bound_input import BoundInput
@@ -67,6 +68,7 @@ class ImportedModel:
         compensated: identifies the samples on which the errors of weights in blocks of 4 bits were compensated;
             empty if they are rounded to nearest.
         rows: of the shortest table that all elements of an input index, by the input's name.
+        machines: what the compiler says of the target's CPUs, for a process that has not asked it (``take_answers``).
         is_simplified: whether onnxslim simplified it, which it was not asked to, or failed to, if it did not.
     """
 
@@ -97,4 +99,5 @@ class ImportedModel:
     caches: tuple[Cache, ...] = ()
     compensated: str = ""
     rows: Mapping[str, int] = field(default_factory=dict)
+    machines: Mapping[Question, Machine] = field(default_factory=dict)
     is_simplified: bool = True

@@ -7,15 +7,15 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import load_dialects
-from sartor.codegen.mlir.machine import answers_about, take_answers
+from sartor.codegen.mlir.machine import take_answers
 from sartor.codegen.source_digest import source_digest
-from sartor.errors import CompileError, UsageError
+from sartor.errors import UsageError
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
@@ -24,7 +24,7 @@ from sartor.policies import Double, ImportPolicy
 from sartor.progress import Progress
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.selection.problem.pin import Pin
-from sartor.tuning.workers.calls import Opening, call, call_each, open_pool
+from sartor.tuning.workers.calls import Opening, call_each, open_pool
 from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.sharing import machine_turns
 
@@ -107,9 +107,7 @@ def import_networks(
         # Whether it fails is seen where it is needed.
         beside.submit(_get_ready)
         networks = call_each(pool, run_import, jobs, f"importing '{model}'")
-    # The worker was told it meanwhile. Whether it fails is seen where it is needed.
-    with suppress(CompileError):
-        take_answers(call(pool, answers_about, {"target": first.target}, "asking the compiler about the CPU"))
+    take_answers(networks[0].machines)
     for name in networks[0].nan_weights:
         _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)
     for imported, (policy, _) in zip(networks, settings, strict=True):

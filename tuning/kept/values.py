@@ -23,6 +23,7 @@ from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_LINE = 1 << 16
+_AT_ONCE = 16 << 20
 
 USUAL_LIMIT = 2 << 30
 """Bytes that all of them may take: ten models of the size of ResNet-50, or one of VGG-16."""
@@ -129,8 +130,12 @@ def digest_of_file(path: Path) -> str:
     Raises:
         OSError: if it cannot be read.
     """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    hashed = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        # Few large blocks: another thread may keep the interpreter for some milliseconds after each.
+        while block := file.read(_AT_ONCE):
+            hashed.update(block)
+    return hashed.hexdigest()
 
 
 def _digest(key: str, files: Sequence[tuple[str, str]], content: bytes) -> str:
