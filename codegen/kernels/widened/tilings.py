@@ -17,6 +17,8 @@ from sartor.codegen.kernels.widened.strips import ELEMENT_BYTES, SCRATCH_BYTES
 from sartor.codegen.mlir.machine import Machine
 
 _WIDTHS = (1, 2, 3, 4, 6)
+# Vectors of a tile whose bytes are stored at once, and most vectors of one pixel, whose filters are operands in memory.
+_OF_STORE, _OF_PIXEL = 4, 12
 _TRIED = 3
 # Registers for the number of a pixel and for a product before it is added.
 _BESIDE = 2
@@ -24,6 +26,7 @@ _BESIDE = 2
 _SPARE = 4
 # Part of the scratch that leaves room for filters in the first-level cache.
 _NEAR_BYTES = 16 << 10
+_CACHE_BYTES = 32 << 10
 # Instructions that widen a vector, and the pixels of padding and neighbours that several strips widen.
 _WIDENING_INSTRUCTIONS = 4
 _FLOAT_BYTES = 4
@@ -79,12 +82,28 @@ class StripWork:
 def strip_tilings(work: StripWork, element: WordPairElement, machine: Machine) -> list[StripTiling]:
     """Sizes worth trying, best guess first."""
     shapes = _shapes(work, element, machine)
-    found = [_sized(work, shape, machine, SCRATCH_BYTES) for shape in shapes[:_TRIED]]
+    runs = [shape for shape in _runs(work, machine) if _stay_near(work, shape.vectors, machine)]
+    tried = [*runs, *shapes][: max(_TRIED, len(runs) + 2)]
+    found = [_sized(work, shape, machine, SCRATCH_BYTES) for shape in tried]
     found += [_sized(work, shape, machine, _NEAR_BYTES) for shape in shapes[:1]]
     filters = 2 * work.pairs * work.channels * element.filter_bytes
     if filters > machine.core.resident_bytes:
         found += [_by_panels(work, shape, machine) for shape in shapes[:1]]
     return list(dict.fromkeys(found))
+
+
+def _runs(work: StripWork, machine: Machine) -> Iterator[Shape]:
+    """Tiles that are wide, although narrow ones load less: their results are stored as runs of bytes."""
+    vectors = -(-work.channels // machine.lanes)
+    if vectors > _OF_STORE:
+        yield Shape(1, 1, balanced(vectors, _OF_PIXEL), 1)
+    if vectors % _OF_STORE == 0:
+        yield Shape(1, min(work.columns, (machine.registers - _OF_STORE - _BESIDE) // _OF_STORE), _OF_STORE, 1)
+
+
+def _stay_near(work: StripWork, vectors: int, machine: Machine) -> bool:
+    """Whether the filters of a panel stay in the first-level cache, if that has nothing else to hold."""
+    return 2 * ELEMENT_BYTES * work.pairs * vectors * machine.lanes <= _CACHE_BYTES
 
 
 def _shapes(work: StripWork, element: WordPairElement, machine: Machine) -> list[Shape]:
