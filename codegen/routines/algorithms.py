@@ -56,7 +56,7 @@ from sartor.codegen.routines.widened.pairs import WordPairConvolution, WordPairP
 
 _CPU, _VULKAN, _CUDA = ("cpu",), ("vulkan",), ("cuda",)
 _VECTORS, _EVERYWHERE = (*_CPU, *_VULKAN), (*_CPU, *_VULKAN, *_CUDA)
-_BOTH = (Layout.LAST, Layout.BLOCKED)
+_BOTH = (Layout.OWN, Layout.BLOCKED)
 
 _BY_IREE = "IREE's code has narrower types by conversions around it alone"
 _BASELINE = "not written: it is a lowering in the model's own types, beside kernels"
@@ -83,7 +83,7 @@ def _block_panels(name: str, form: Format) -> Routine:
 
 
 def _region(name: str, form: Format) -> Routine:
-    return RegionConvolution(name, channels_last=form.layout is Layout.LAST)
+    return RegionConvolution(name, channels_last=form.layout is Layout.OWN)
 
 
 def _view(name: str, form: Format) -> Routine:
@@ -111,7 +111,7 @@ TILED = _lowering("tiled", TiledConvolution)
 TILED_MATMUL = _lowering("tiled product", TiledMatmul)
 TILED_DEPTHWISE = _lowering("tiled depthwise", TiledDepthwise)
 REGION = Algorithm(
-    "region", _region, _BASELINE, Work.LOWERED, (Layout.LAST, Layout.PLANES), _VULKAN, names={PLANES: "region_nchw"}
+    "region", _region, _BASELINE, Work.LOWERED, (Layout.OWN, Layout.PLANES), _VULKAN, names={PLANES: "region_nchw"}
 )
 WINOGRAD = _lowering("winograd", Winograd, devices=_EVERYWHERE)
 BLOCKED_CHANNELS = _lowering("nchwc", Blocked)

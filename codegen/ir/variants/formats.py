@@ -19,9 +19,9 @@ BLOCKS = "blocks"
 
 
 class Layout(Enum):
-    """How images lie in memory."""
+    """How images lie in memory: as an algorithm has them, with channels last in most kernels, or in another way."""
 
-    LAST = "channels last"
+    OWN = "own"
     BLOCKED = "blocks of channels"
     PLANES = "planes"
 
@@ -63,7 +63,7 @@ class Format:
     element: str | None = None
     storage: str | None = None
     result: str | None = None
-    layout: Layout = Layout.LAST
+    layout: Layout = Layout.OWN
     weights: str | None = None
     block: int | None = None
     vectors: int | None = None
@@ -112,7 +112,7 @@ class Algorithm:
     make: Callable[[str, Format], Routine]
     only: str = ""
     work: Work = Work.MULTIPLIES
-    layouts: tuple[Layout, ...] = (Layout.LAST,)
+    layouts: tuple[Layout, ...] = (Layout.OWN,)
     devices: tuple[str, ...] = ("cpu",)
     by_product: bool = False
     names: Mapping[Format, str] = field(default_factory=dict)
@@ -183,5 +183,5 @@ def excluding(algorithm: Algorithm, form: Format) -> str | None:
     if not {*algorithm.devices} & {*form.devices}:
         return f"it is for {' and '.join(algorithm.devices)}, and the format for {' and '.join(form.devices)}"
     if form.layout not in algorithm.layouts:
-        return f"it reads no images in {form.layout.value}"
+        return f"it has no form for images in {form.layout.value} beside its own layout"
     return algorithm.work.value or None if form.is_of_weights else None

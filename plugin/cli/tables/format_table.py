@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from sartor.cli.output.terminal import show_json, show_table
-from sartor.codegen.ir.variants.formats import Absence, Format, absences
+from sartor.codegen.ir.variants.formats import Absence, Format, Layout, absences
 from sartor.codegen.routines import PAIRS, ROUTINES
 
 
@@ -33,7 +33,7 @@ def _described(form: Format) -> dict[str, Any]:
         "format": form.name,
         "storage": form.storage or form.element,
         "result": form.result,
-        "layout": form.layout.value,
+        "layout": None if form.layout is Layout.OWN else form.layout.value,
         "weights": form.weights if form.vectors is None else f"panels of {form.vectors}" if form.vectors else "rows",
         "multiplies": form.arithmetic if form.instruction is None else form.instruction.requirement or "pairs",
     }
@@ -44,4 +44,4 @@ def _grouped(absent: list[Absence]) -> list[list[str]]:
     named: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for one in absent:
         named[one.algorithm, one.reason].append(one.form)
-    return [[algorithm, reason, ", ".join(forms)] for (algorithm, reason), forms in named.items()]
+    return [[algorithm, reason, "; ".join(forms)] for (algorithm, reason), forms in named.items()]

@@ -37,7 +37,7 @@ def test_algorithms_formats_and_routines_have_names_of_their_own() -> None:
     [
         (by.JOIN, of.I8_DOTS, "it multiplies by no weights"),
         (by.IMPLICIT, of.BY_F16, "it is for cuda, and the format for cpu"),
-        (by.PRODUCT, of.BLOCKED, "it reads no images in blocks of channels"),
+        (by.PRODUCT, of.BLOCKED, "it has no form for images in blocks of channels beside its own layout"),
         (by.RECURRENT, of.BF16, "not written: rounding adds up over the steps"),
         (by.DIRECT, of.IN_BLOCKS, "codes in blocks are decoded by kernels of their own"),
         (by.DIRECT, of.I8_DOTS, None),
@@ -52,7 +52,7 @@ def test_a_pair_that_was_forgotten_is_noticed() -> None:
     (one,) = absences([(by.DIRECT, of.OWN), (by.DIRECT, of.BF16), (by.WINDOW, of.OWN)])
     assert (one.algorithm, one.form, one.reason) == ("window", "bf16", "")
     excluded = replace(of.OWN, name="elsewhere", layout=Layout.PLANES)
-    assert excluding(by.DIRECT, excluded) == "it reads no images in planes"
+    assert excluding(by.DIRECT, excluded) == "it has no form for images in planes beside its own layout"
     assert excluding(Algorithm("a", alone(Stock), "", Work.LOWERED), of.BY_I8) == Work.LOWERED.value
 
 

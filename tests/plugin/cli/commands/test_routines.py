@@ -47,6 +47,6 @@ def test_formats_are_listed_with_what_does_not_exist(capsys: pytest.CaptureFixtu
     reason = "it is for cuda, and the format for cpu"
     assert {"algorithm": "implicit", "format": "weights in 8 bits", "reason": reason} in listed["absent"]
     (by_i8,) = (form for form in listed["formats"] if form["format"] == "weights in 8 bits")
-    assert (by_i8["storage"], by_i8["weights"], by_i8["layout"]) == (None, "i8", "channels last")
+    assert (by_i8["storage"], by_i8["weights"], by_i8["layout"]) == (None, "i8", None)
     routines(formats=True)
     assert "what does not exist" in capsys.readouterr().out
