@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import threading
 
 from sartor.runtime.mapping import pages
 
@@ -23,6 +24,9 @@ own fields."""
 _BROUGHT_IN = 8 << 20
 # What the C library puts before a block, at most.
 _HEADER = 32
+# Addresses of blocks that have the pages alone that are written, whose beginning no thread brings in.
+_BY_PAGES = set[tuple[int, int]]()
+_CHANGING = threading.Lock()
 
 
 class NewHeap:
@@ -40,7 +44,9 @@ class NewHeap:
     def bring_in(self) -> None:
         """Make its first pages present, which changes nothing in them, whoever uses them by now."""
         for address in range(self.begin, self.begin + _BROUGHT_IN, pages.HUGE):
-            pages.advise(address, pages.HUGE, pages.POPULATE_WRITE)
+            with _CHANGING:
+                if not any(begin < address + pages.HUGE and address < end for begin, end in _BY_PAGES):
+                    pages.advise(address, pages.HUGE, pages.POPULATE_WRITE)
         self.is_present = True
 
 
@@ -73,8 +79,11 @@ def take_by_pages(address: int, size: int) -> None:
     """
     begin, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
     if pages.CAN_MOVE and begin < end:
-        pages.advise(begin, end - begin, mmap.MADV_NOHUGEPAGE)
-        pages.advise(begin, end - begin, mmap.MADV_DONTNEED)
+        # A thread may be bringing the heap in.
+        with _CHANGING:
+            _BY_PAGES.add((begin, end))
+            pages.advise(begin, end - begin, mmap.MADV_NOHUGEPAGE)
+            pages.advise(begin, end - begin, mmap.MADV_DONTNEED)
 
 
 def take_huge_pages(address: int, size: int) -> None:

@@ -67,6 +67,8 @@ def present():
 counts = [present()]
 take_by_pages(block, size)
 counts.append(present())
+# As of a thread that is late.
+extend_heap().bring_in()
 ctypes.memset(block + size // 2, 1, 3 * page)
 print(*counts, present())
 """
