@@ -74,7 +74,9 @@ class CompileOptions:
     calibration_method: Annotated[
         Literal["minmax", "percentile", "mse", "entropy"] | None, declared("calibration_method")
     ] = None
-    objective: Annotated[Literal["latency", "cold", "cold+latency", "memory"] | None, declared("objective")] = None
+    objective: Annotated[
+        Literal["latency", "cold", "cold+latency", "memory", "regret"] | None, declared("objective")
+    ] = None
     memory_limit: Annotated[str | None, declared("memory_limit")] = None
     pareto: Annotated[str | None, declared("pareto")] = None
     tuning_db: Annotated[Path | None, declared("database")] = None
