@@ -15,6 +15,7 @@ from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.open_sizes.costs import OpenConvolutionCost, OpenWinogradCost
 from sartor.codegen.kernels.open_sizes.patches import Side
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.costing.listing import list_candidates
@@ -162,3 +163,12 @@ def test_windows_of_images_whose_width_is_given_are_right(width: int, tmp_path: 
     assert {"fused_open_window"} <= {*network.routines.values()}
     session = network.session(given, tmp_path / "model.vmfb")
     assert wrong_sizes(session, path, [(1, 1, width), (3, 45, width), (2, 6, width)]) == []
+
+
+@pytest.mark.parametrize("places", [{"rows": 1, "columns": 6400}, {"rows": 40, "columns": 160}])
+def test_winograds_method_is_predicted_by_places_however_they_are_counted(places: dict[str, int]) -> None:
+    sizes = {"batch": 1, "channels": 64, "depth": 9 * 64, **places}
+    tiles = {"columns": 11, "vectors": 2, "unroll": 2}
+    direct = OpenConvolutionCost().cycles(sizes, tiles)
+    encoded = OpenWinogradCost().cycles(sizes, {"height": 4, "width": 4, **tiles})
+    assert 1 / 4 < encoded / direct < 3 / 4

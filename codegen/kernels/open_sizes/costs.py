@@ -73,7 +73,10 @@ class OpenWinogradCost:
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         kernel = {"kernel_height": WINOGRAD_SIDE, "kernel_width": WINOGRAD_SIDE, "taps": WINOGRAD_SIDE**2}
-        return WinogradCost(1).cycles({**sizes, **kernel}, parameters, core)
+        # The rows of a product are places of whole images.
+        height = max(1, parameters.get("height", 1))
+        image = {"batch": 1, "rows": height, "columns": -(-_places(sizes) // height)}
+        return WinogradCost(1).cycles({**sizes, **kernel, **image}, parameters, core)
 
 
 @dataclass(frozen=True)
