@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_only_what_the_model_permits_is_rounded(
 def _gated() -> ModelProto:
     """Two products of normalised rows, one of which gates the other, before a third: layers join parts of several
     nodes, and what the first two read is no tensor between layers."""
-    constants = {"least": np.float32(1e-6)}
+    constants: dict[str, Any] = {"least": np.float32(1e-6)}
     nodes = [
         node("Mul", ["x", "x"], ["squares"], name="squares"),
         node("ReduceMean", ["squares"], ["mean"], axes=[-1], name="mean"),

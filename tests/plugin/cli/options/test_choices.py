@@ -8,7 +8,8 @@ from typing import get_args, get_type_hints
 import pytest
 
 from sartor.cli.options.compilation import CompileOptions
-from sartor.policies import CalibrationMethod, Double, Search
+from sartor.policies import Double, Search
+from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.selection.problem.cost import Objective
 
 
