@@ -22,7 +22,7 @@ _MOST_SAMPLES_ALONE = 8
 _RUNS_ALONE = 256
 # Where there is no time, plans are simulated on as many samples as take so many operations, and on one at least: the
 # outputs may be far more sensitive on one sample than on all others.
-_HURRIED_OPERATIONS = 1 << 30
+_HURRIED_OPERATIONS = 1 << 36
 
 Pair = tuple[str, str]
 """A layer's name, and a narrower element type."""

@@ -223,24 +223,29 @@ class Refiner:
         return replace(state, tried=(*state.tried, again.recipe), latest=(again.recipe, *state.latest))
 
     def _without_rounding(self, state: _State) -> _State:
-        """The state with a plan that rounds nothing, if layers may round and no plan that ran is right.
+        """The state with plans that round nothing by the tables, and nothing at all, if layers may round and no plan
+        that ran is right.
 
-        What rounding does was then foreseen badly, and the stock model may be far slower than such a plan.
+        What rounding does was then foreseen badly, and the stock model may be far slower than such plans.
         """
         if self.selector.errors is None:
             return state
         self.profiler.run(state.tried)
         if any(self._ran(plan) and self.profiler.verify(plan) for plan in state.tried if not plan.plan.unsplit):
             return state
-        exact = self.selector.in_precision(Precision.F32)
-        try:
-            (recipe, *_), tables = exact.select(state.tables, replace(state.limits, error=None))
-        except InfeasibleError:
+        fresh: list[Recipe] = []
+        tables, solver = state.tables, self.selector.solver
+        for exact, error in ((solver, 0.0), (solver.in_precision(Precision.F32), None)):
+            try:
+                (recipe, *_), tables = exact.within(tables, replace(state.limits, error=error))
+            except InfeasibleError:
+                continue
+            if not any(map(recipe.is_same_as, [*state.tried, *fresh])):
+                fresh.append(recipe)
+        if not fresh:
             return state
-        if any(map(recipe.is_same_as, state.tried)):
-            return state
-        _LOG.info("no plan that rounds is right: one that rounds nothing runs")
-        return replace(state, tried=(*state.tried, recipe), latest=(recipe, *state.latest), tables=tables)
+        _LOG.info("no plan that rounds is right: such as round nothing run")
+        return replace(state, tried=(*state.tried, *fresh), latest=(*fresh, *state.latest), tables=tables)
 
     def _by_network_times(self, state: _State) -> _State:
         """The state after a round that corrects the tables by times in the network."""
