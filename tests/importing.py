@@ -33,8 +33,7 @@ def imported_model(
         return found
     key = model.SerializeToString(deterministic=True), pickle.dumps((shapes, options))
     if key not in _known:
-        path = Path(_FOLDER.name, str(len(_known)), "model.onnx")
-        path.parent.mkdir()
+        path = Path(tempfile.mkdtemp(dir=_FOLDER.name), "model.onnx")
         onnx.save(model, path)
         _known[key] = imported_model(path, shapes, **options)
     return _known[key]
