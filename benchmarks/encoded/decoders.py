@@ -2,6 +2,7 @@
 
     python -m benchmarks.encoded.decoders build -o build/decoders --threads 1 --tokens 1 --tokens 128
     python -m benchmarks.encoded.decoders time -o build/decoders --threads 1
+    python -m benchmarks.encoded.decoders tokens -o build/decoders --threads 1
 
 OpenVINO takes part if it can be imported, as it is and with activations in f32, and llama.cpp if ``llama_cpp``
 (llama-cpp-python) can be; ``LLAMA_CPP_LIB_PATH`` names the folder of its library where that was built apart.
@@ -95,6 +96,44 @@ def time(
             print(f"{count} tokens, {threads} threads, {name}: {took:.2f} ms{error}{part}", flush=True)
 
 
+@app.command()
+def tokens(
+    output: Annotated[Path, typer.Option("-o", help="Folder.")] = Path("build/decoders"),
+    threads: Annotated[int, typer.Option(help="Threads that the modules are for.")] = 1,
+    count: Annotated[int, typer.Option(help="Random tokens, each behind random caches.")] = 256,
+) -> None:
+    """Show for how many tokens the likeliest next one is that of ONNX Runtime's level 0, and how many others are
+    explained: the two likeliest are nearer than twice the error of the logits."""
+    runtime = _session(output / "1.0.onnx", 1)
+    modules = {level: Session(output / f"1.{level}.{threads}.vmfb", threads=threads) for level in _LEVELS}
+    runs: dict[str, Callable[..., Any]] = {f"Sartor from level {level}": each.run for level, each in modules.items()}
+    runs["ONNX Runtime level 4"] = _session(output / "1.4.onnx", 1).run
+    gaps: dict[str, list[float]] = {name: [] for name in runs}
+    random = np.random.default_rng(7)
+    for _ in range(count):
+        feeds = {
+            value.name: random.integers(0, Decoder().words, value.shape)
+            if value.type == "tensor(int64)"
+            else random.standard_normal(value.shape).astype(np.float32)
+            for value in runtime.get_inputs()
+        }
+        right = _first(runtime.run, feeds).reshape(-1)
+        least, most = np.sort(right)[-2:]
+        for name, run in runs.items():
+            logits = np.asarray(_first(run, feeds)).reshape(-1)
+            if logits.argmax() != right.argmax():
+                gaps[name].append((most - least) / (2 * np.abs(logits - right).max()))
+    for name, ratios in gaps.items():
+        explained = sum(ratio <= 1 for ratio in ratios)
+        print(f"{name}: {count - len(ratios)} of {count} agree, {explained} of the {len(ratios)} others are explained")
+
+
+def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+
+
 def _bandwidth(threads: int) -> float:
     """Bytes that so many threads read from memory in a second, the most of some times."""
     parts = [np.ones(_READ // 4, np.float32) for _ in range(threads)]
@@ -113,10 +152,7 @@ def _calls(of: Decoder, folder: Path, count: int, threads: int) -> dict[str, Cal
     past = past if count == 1 else past[:0]
     calls: dict[str, Callable[[], Any]] = {}
     for level in _LEVELS:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        path = folder / f"{count}.{level}.onnx"
-        runtime = onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
+        runtime = _session(folder / f"{count}.{level}.onnx", threads)
         feeds = {"input_ids": ids[None].astype(np.int64), **_caches(of, past)}
         calls[f"ONNX Runtime level {level}"] = partial(_first, runtime.run, feeds)
         session = Session(folder / f"{count}.{level}.{threads}.vmfb", threads=threads)
