@@ -81,7 +81,6 @@ def test_a_dense_block_is_proven_optimal(layout_net: BuildNet) -> None:
     found = ilp.select(problem)
     assert found.optimal
     assert found.cost <= dprs.select(problem).cost
-    assert found.seconds < 4.0, "a second on a machine of its own"
 
 
 def test_no_layer_alone_could_take_an_earlier_choice_for_the_same() -> None:
