@@ -143,6 +143,10 @@ class Recipe:
 
 def _format(imported: ImportedModel) -> int:
     """The oldest format of manifests that describes the module."""
+    sizes = open_sizes(imported.graph.inputs)
+    # The newest one: none before it has offsets, whatever else the module needs.
+    if any(place.offset for size in sizes for place in size.places):
+        return SHIFTED_FORMAT
     if imported.caches:
         is_counted = any(value.name == BEFORE for value in imported.graph.inputs)
         return COUNTED_FORMAT if is_counted else CACHES_FORMAT
@@ -150,9 +154,6 @@ def _format(imported: ImportedModel) -> int:
         return STATES_FORMAT
     if imported.noise:
         return NOISE_FORMAT
-    sizes = open_sizes(imported.graph.inputs)
-    if any(place.offset for size in sizes for place in size.places):
-        return SHIFTED_FORMAT
     return OPEN_FORMAT if sizes else MANIFEST_FORMAT
 
 

@@ -9,7 +9,8 @@ from typing import cast
 
 import pytest
 
-from sartor.codegen.ir.layer import ValueRef
+from sartor.codegen.ir.layer import TensorType, ValueRef
+from sartor.codegen.ir.sizes.dims import Extent, Symbol
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
@@ -21,6 +22,8 @@ from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.policies import Precision
 from sartor.profiling.builder import Builder
+from sartor.runtime.driver.noise import NORMAL, Noise
+from sartor.runtime.manifest import NOISE_FORMAT, SHIFTED_FORMAT, Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
@@ -94,6 +97,19 @@ def test_what_was_compiled_is_not_compiled_again(imported: ImportedModel, recipe
     assert builder.failure(replace(unsplit)).message == "no"
     with pytest.raises(CompileError, match="no plan compiles: no"):
         builder.build([unsplit])
+
+
+@pytest.mark.parametrize(("offset", "known"), [(0, NOISE_FORMAT), (-1, SHIFTED_FORMAT)])
+def test_older_versions_refuse_sizes_with_an_offset_whatever_else_they_know(
+    offset: int, known: int, imported: ImportedModel
+) -> None:
+    (first, *others) = imported.graph.inputs
+    dims = (Extent((Symbol("n", 2, 9),), offset=offset), *first.type.shape[1:])
+    opened = replace(first, type=TensorType.of_dims(dims, first.type.dtype))
+    graph = replace(imported.graph, inputs=(opened, *others))
+    drawn = replace(imported, graph=graph, noise=(Noise(first.name, NORMAL, 0.0, 1.0),))
+    text = unsplit_recipe(imported, CONFIG.planning).manifest(drawn, CONFIG.header)
+    assert Manifest.from_json(text).format == known
 
 
 @pytest.mark.parametrize("precision", [Precision.F32, Precision.MIXED, Precision.INT8])
