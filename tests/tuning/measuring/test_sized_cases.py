@@ -104,6 +104,17 @@ def test_other_shares_of_the_sizes_that_were_measured_need_no_measuring(case: Be
     assert "operations=13440 " in by_call[f"{case.key}#rows=7"].facts
 
 
+def test_a_call_of_which_no_time_is_known_is_measured_for_other_shares(case: BenchmarkCase) -> None:
+    """As stock code is not timed that takes long with the largest sizes: with others it need not be free."""
+    name = case.variants[0].descriptor
+    with Store.in_memory() as store:
+        tuner = Tuner(store, Mock(), TuneSettings(TARGET, MeasureSettings("cpu", 1, 1e-3)), lambda *_: None)
+        tuner._put(case, name, VariantSamples(Status.OK, (3.0,), error=1e-7, by_call=((4.0,), ())))
+        assert tuner.known([case])[case.key][name].samples == (3.0,)
+        assert tuner.known([with_shares(case, 0.0, 1.0, 0.0)])[case.key][name].samples == (4.0,)
+        assert tuner.known([with_shares(case, 0.0, 0.0, 1.0)])[case.key] == {}
+
+
 def with_shares(case: BenchmarkCase, *shares: float) -> BenchmarkCase:
     pairs = zip(case.calls, shares, strict=True)
     return replace(case, calls=tuple(replace(call, of=replace(call.of, share=share)) for call, share in pairs))
@@ -128,6 +139,9 @@ def test_a_time_is_the_mean_of_calls_that_have_a_share(case: BenchmarkCase) -> N
         each.least_seconds = float(seconds)
     runner._timed, runner._rounds = [(0.75, TimedCall(made[1])), (0.25, TimedCall(made[2]))], []
     assert runner.by_call == ((2.0,), (3.0,))
+    made[2].least_seconds = 0.0
+    assert runner.by_call == ((2.0,), ())
+    made[2].least_seconds = 3.0
     assert runner.timed(1.0) == 0.75 * 1 + 0.25 * 2
     assert runner.by_call == ((1.0,), (2.0,))
     assert runner.least_seconds == 0.75 * 2 + 0.25 * 3

@@ -22,12 +22,13 @@ def call_keys(case: BenchmarkCase, key: MeasurementKey) -> list[MeasurementKey]:
 def measurements_by_call(
     case: BenchmarkCase, mean: Measurement, by_call: Samples, baseline_by_call: Samples
 ) -> list[Measurement]:
-    """A measurement for each call that counts, from one of their mean; all fail if that did."""
+    """A measurement for each call that counts and was timed, from one of their mean; all fail if that did."""
     none = [()] * len(case.timed)
     rows = zip(call_keys(case, mean.key), case.timed, by_call or none, baseline_by_call or none, strict=True)
     return [
         replace(mean, key=key, samples=samples, baseline_samples=baseline, facts=call.facts)
         for key, call, samples, baseline in rows
+        if samples or mean.status is not Status.OK
     ]
 
 

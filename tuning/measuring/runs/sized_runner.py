@@ -10,7 +10,7 @@ from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
-from sartor.tuning.measuring.runs.variant_runner import RESOLUTION, TimedRunner, VariantRunner
+from sartor.tuning.measuring.runs.variant_runner import TimedRunner, VariantRunner
 
 # Calls of more seconds vary by little, and take most of the time of measuring.
 _LONG_SECONDS = 5e-3
@@ -75,9 +75,12 @@ class SizedRunner:
 
     @property
     def by_call(self) -> tuple[tuple[float, ...], ...]:
-        """Seconds of each call that counts, in the order of the case's; at least those, if nothing was timed."""
-        least = tuple(max(call.least_seconds, RESOLUTION) for _, call in self._timed)
-        return tuple(zip(*(self._rounds or [least]), strict=True))
+        """Seconds of each call that counts, in the order of the case's; at least those, if nothing was timed, and none
+        where that is not known."""
+        if self._rounds:
+            return tuple(zip(*self._rounds, strict=True))
+        least = [call.least_seconds for _, call in self._timed]
+        return tuple((seconds,) if seconds else () for seconds in least)
 
     def warm_up(self) -> None:
         """Call it several times untimed, so that its memory is allocated."""

@@ -28,9 +28,7 @@ from sartor.tuning.measuring.benchmark_case import SHORT_SECONDS, BenchmarkCase,
 from sartor.tuning.measuring.case_data import CaseData
 from sartor.tuning.measuring.runs.interruptions import uninterrupted
 
-RESOLUTION = 1e-7
-"""Seconds: no call is taken to be shorter."""
-
+_RESOLUTION = 1e-7
 # A call of a GPU takes milliseconds to submit and to wait for on Mesa's software driver, so a variant that takes less
 # than some of these is short there.
 _SHORT_WITH_LAUNCH = 2e-2
@@ -144,11 +142,11 @@ class VariantRunner:
                 # Mesa at times compiles a kernel again when it runs for the second time, for some seconds.
                 taken = min(taken, busiest_seconds(self.run))
             self._is_settled = True
-            return max(taken, RESOLUTION)
+            return max(taken, _RESOLUTION)
         taken = self.uninterrupted()
         if not self._is_settled and self._settle(taken):
             taken = self.uninterrupted()
-        return max((taken - overhead) / self.calls, RESOLUTION)
+        return max((taken - overhead) / self.calls, _RESOLUTION)
 
     def uninterrupted(self) -> float:
         """Seconds of a run, without what other programs take, as far as that is known."""
