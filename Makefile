@@ -69,6 +69,7 @@ lint: $(VENV)/.installed links
 	PYTHONPATH=build/types $(BIN)/lint-imports --no-cache
 	PYTHONPATH=build/types $(BIN)/python -m tools.rooms --check
 	$(BIN)/python -m tools.house
+	$(BIN)/towncrier build --draft --version next > build/changes.md
 
 types: $(VENV)/.installed links
 	MYPYPATH=build/types:. $(BIN)/mypy -p sartor -p benchmarks -p tools
