@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,10 @@ class KeptValues:
 
     def may_have(self, beginning: str) -> bool:
         """Whether there is a value whose key begins so."""
-        return any(self.folder.glob(f"{beginning}*{SUFFIX}"))
+        # The folder may lie in one that is not ours to look into, as where HOME is another user's.
+        with suppress(OSError):
+            return any(self.folder.glob(f"{beginning}*{SUFFIX}"))
+        return False
 
     def restore(self, key: str, directory: Path) -> bytes | None:
         """Put the files of a value into a directory, by their names; returns the value, None if anything is missing, or

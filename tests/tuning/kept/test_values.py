@@ -104,6 +104,13 @@ def test_who_writes_a_restored_file_anew_does_not_write_the_kept_one(kept: KeptV
     assert kept.restore(KEY, place) == VALUE
 
 
+def test_a_folder_that_cannot_be_looked_into_holds_nothing(tmp_path: Path, place: Path) -> None:
+    kept = KeptValues(tmp_path / ("x" * 300) / "imports")
+    keep(kept, tmp_path / "before")
+    assert not kept.may_have(KEY[:16])
+    assert kept.restore(KEY, place) is None
+
+
 def test_what_was_not_used_for_longest_makes_room(tmp_path: Path, place: Path) -> None:
     kept = KeptValues(tmp_path / "imports", limit=90_000)
     for number, key in enumerate("abc"):
