@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import pickle
+import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -97,7 +98,9 @@ class KeptImport:
         return hashlib.sha256(f"{state[0]} ".encode() + self.settings).hexdigest()[:16]
 
     def _key(self, state: tuple[int, ...]) -> str:
-        versions = [*(f"{name} {version(name)}" for name in _PACKAGES), runtime_key(), reference_version()]
+        # Of another version Python may lack classes by the names that a value has them by, as 3.12 does those of 3.13.
+        python = f"python {platform.python_version()}"
+        versions = [python, *(f"{name} {version(name)}" for name in _PACKAGES), runtime_key(), reference_version()]
         parts = [digest_of_file(self.model), package_digest(), host().key, *versions]
         hashed = hashlib.sha256("\n".join(parts).encode())
         hashed.update(self.settings)
