@@ -100,7 +100,7 @@ class KeptValues:
                     return False
             # A compilation that needs the room may remove them while this one goes on.
             _put(self._path(key, number), place)
-            os.utime(place)
+            os.utime(self._path(key, number))
         return _digests(places) == [digest for _, digest in files]
 
     def _path(self, key: str, number: int | None = None) -> Path:

@@ -52,6 +52,10 @@ def test_a_value_comes_back_with_its_files(
     assert kept.restore(KEY, place) == VALUE
     assert [(place / name).read_bytes() for name in ("one.bin", "two.bin")] == [FIRST, SECOND]
     assert {path.stat().st_mode & 0o077 for path in [kept.folder, *kept.folder.iterdir()]} == {0}
+    for path in kept.folder.iterdir():
+        os.utime(path, (1, 1))
+    kept.restore(KEY, place)
+    assert all(path.stat().st_mtime > 1 for path in kept.folder.iterdir())
     # They stay where somebody else makes room.
     shutil.rmtree(kept.folder)
     assert (place / "one.bin").read_bytes() == FIRST
