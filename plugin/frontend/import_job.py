@@ -200,6 +200,7 @@ def _imported(
         names=names,
         styles=chosen.styles,
         doubts=chosen.doubts,
+        is_hurried=chosen.is_hurried,
         nan_weights=nan_weights,
         is_rounding=is_rounding,
         bound=prepared.bound,

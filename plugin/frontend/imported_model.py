@@ -69,6 +69,7 @@ class ImportedModel:
             empty if they are rounded to nearest.
         rows: of the shortest table that all elements of an input index, by the input's name.
         machines: what the compiler says of the target's CPUs, for a process that has not asked it (``take_answers``).
+        is_hurried: whether there was no time to look at all samples by which ``styles`` are chosen.
         is_simplified: whether onnxslim simplified it, which it was not asked to, or failed to, if it did not.
     """
 
@@ -100,4 +101,5 @@ class ImportedModel:
     compensated: str = ""
     rows: Mapping[str, int] = field(default_factory=dict)
     machines: Mapping[Question, Machine] = field(default_factory=dict)
+    is_hurried: bool = False
     is_simplified: bool = True

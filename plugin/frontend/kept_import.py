@@ -1,7 +1,8 @@
 """Imported models of earlier compilations: the same file, imported by the same code in the same way, is not again.
 
 What is kept for a file is found by its content, and by all else that importing depends on. A model that something was
-said about is not kept, as it would have to be said again, nor one with data in other files.
+said about is not kept, as it would have to be said again, nor one with data in other files, nor one for which there
+was no time to look at all samples, as later compilations may have more.
 """
 
 from __future__ import annotations
@@ -108,10 +109,11 @@ class KeptImport:
 
 
 def _is_whole(model: ImportedModel, directory: Path) -> bool:
-    """Whether a model needs no files but the two that a value is kept with."""
+    """Whether a model needs no files but the two that a value is kept with, and more time would not change it."""
     weights, prepared = model.weights, model.prepared
     is_stored = isinstance(weights, StoredArrays) and {*weights.paths} <= {weights.path}
-    return is_stored and isinstance(prepared, Path) and prepared.parent == directory and not model.external
+    is_complete = not (model.external or model.is_hurried)
+    return is_stored and isinstance(prepared, Path) and prepared.parent == directory and is_complete
 
 
 def _moved(weights: object, directory: Path) -> StoredArrays:

@@ -60,10 +60,12 @@ class Chosen:
     Attributes:
         styles: samples of all these styles are needed.
         doubts: about outputs that cannot be checked in any style, or that are not finite in one of ``styles``.
+        is_hurried: whether some samples took longer than the compilation had, and other styles may be better.
     """
 
     styles: tuple[Style, ...] = (USUAL,)
     doubts: Doubts = NO_DOUBTS
+    is_hurried: bool = False
 
 
 def choose_styles(model: ModelProto, prepared: Path | bytes, end: float = math.inf) -> Chosen:
@@ -106,7 +108,8 @@ def choose_styles(model: ModelProto, prepared: Path | bytes, end: float = math.i
                 styles.append(style)
     # An output without any finite number in one of several styles is looked at in another.
     partly = {name for style in styles for name in set(known[style].not_finite) - set(known[style].unchecked)}
-    return Chosen(tuple(styles), Doubts(_in_order(wanted, missing), _in_order(wanted, partly)))
+    doubts = Doubts(_in_order(wanted, missing), _in_order(wanted, partly))
+    return Chosen(tuple(styles), doubts, look.is_hurried)
 
 
 def _in_order(names: Sequence[str], chosen: Collection[str]) -> tuple[str, ...]:
@@ -183,7 +186,12 @@ class _Look:
         reference: the model.
         wanted: outputs that matter.
         end: when the compilation should end, by ``time.monotonic()``.
+
+    Attributes:
+        is_hurried: whether a sample took longer than the compilation had.
     """
+
+    is_hurried = False
 
     def __init__(self, sampler: InputSampler, reference: ReferenceModel, wanted: Sequence[str], end: float) -> None:
         self._sampler, self._reference, self._wanted = sampler, reference, wanted
@@ -222,7 +230,11 @@ class _Look:
             return self._none(style, error)
 
     def _run(self, seed: int, style: Style) -> list[Array]:
-        return self._reference(self._sampler(seed, style), max(0.0, self._end - time.monotonic()))
+        try:
+            return self._reference(self._sampler(seed, style), max(0.0, self._end - time.monotonic()))
+        except ReferenceFailedError:
+            self.is_hurried = self._has_less
+            raise
 
     def _none(self, style: Style, error: SartorError) -> Doubts:
         _LOG.debug("no samples in %s: %s", style, error)

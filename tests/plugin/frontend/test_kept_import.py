@@ -119,7 +119,9 @@ def model(imports: Import, tmp_path: Path) -> ImportedModel:
     return found
 
 
-@pytest.mark.parametrize("meanwhile", ["it changes", "something is said", "it has external data", "it is gone"])
+@pytest.mark.parametrize(
+    "meanwhile", ["it changes", "something is said", "it has external data", "it is hurried", "it is gone"]
+)
 def test_what_may_not_be_what_was_imported_is_not_kept(
     model: ImportedModel, tmp_path: Path, meanwhile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +135,8 @@ def test_what_may_not_be_what_was_imported_is_not_kept(
             logging.getLogger("sartor.onnx_model").warning("something")
         elif meanwhile == "it is gone":
             model.path.unlink()
+        elif meanwhile == "it is hurried":
+            return replace(model, is_hurried=True)
         else:
             return replace(model, external=(tmp_path / "weights.data",))
         return model
