@@ -61,13 +61,13 @@ class OpenDims:
             for symbol, size in zip(self._named(declared, name, shape), shape, strict=True):
                 self._note(name, symbol, size, sizes)
         for name in {**declared, **shapes}:
-            dims = declared.get(name) or self._named(declared, name, shapes[name])
+            dims = declared[name] if name in declared else self._named(declared, name, shapes[name])
             if any(isinstance(dim, str) for dim in dims):
                 self._dims[name] = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
 
     @staticmethod
     def _named(declared: DeclaredDims, name: str, shape: tuple[int | SizeRange, ...]) -> tuple[int | str, ...]:
-        dims = declared.get(name) or tuple(f"{name}[{axis}]" for axis in range(len(shape)))
+        dims = declared[name] if name in declared else tuple(f"{name}[{axis}]" for axis in range(len(shape)))
         if len(dims) != len(shape):
             raise UsageError(f"--shape gives '{name}' {len(shape)} dimensions, and the model declares {len(dims)}")
         return dims

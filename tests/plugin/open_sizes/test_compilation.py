@@ -287,6 +287,14 @@ def test_a_symbol_has_one_range_in_all_inputs() -> None:
         OpenDims(declared, {"a": (SizeRange(1, 8), 3), "b": (SizeRange(1, 9), 5)})
 
 
+def test_inputs_of_given_sizes_are_bound_and_scalars_need_none() -> None:
+    declared: dict[str, tuple[int | str, ...]] = {"a": ("n", 3), "b": ("m", 4), "rate": ()}
+    dims = OpenDims(declared, {"a": (SizeRange(1, 8), 3), "b": (7, 4)})
+    assert dims.shapes({"n": 2}) == {"a": (2, 3), "b": (7, 4)}
+    with pytest.raises(UsageError, match="gives 'rate' 1 dimensions, and the model declares 0"):
+        OpenDims(declared, {"a": (SizeRange(1, 8), 3), "rate": (1,)})
+
+
 def test_a_symbol_with_a_number_has_the_size_of_the_symbol_and_so_much_more() -> None:
     declared: dict[str, tuple[int | str, ...]] = {"a": ("n - 1", 3), "b": (2, "n"), "c": ("m + 2", "n")}
     dims = OpenDims(declared, {}, {"n": SizeRange(1, 8)})
