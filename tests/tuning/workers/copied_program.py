@@ -69,8 +69,14 @@ def ends() -> None:
     assert copy.communicate(b"this") == (None, b"read b'this'\n")
     assert copy.returncode == 0
     failing = copied(fail, leads=True)
-    assert b"this is wrong" in failing.communicate()[1]
+    os.waitid(os.P_PID, failing.pid, os.WEXITED | os.WNOWAIT)
+    assert b"this is wrong" in failing.communicate(b"unread")[1]
     assert failing.returncode == 1
+    # As daemons start programs: the system reaps what ends, and does not say how it ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    reaped = copied(answer, leads=False)
+    assert reaped.communicate(b"this") == (None, b"read b'this'\n")
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waiting = copied(wait, leads=True)
     for late in (lambda: waiting.wait(0.01), lambda: waiting.communicate(b"", 0.01)):
         try:

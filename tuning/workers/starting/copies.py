@@ -43,7 +43,11 @@ class Copy:
         """How the process ended; None if it has not ended."""
         with self._lock:
             if self.returncode is None:
-                ended, status = os.waitpid(self.pid, os.WNOHANG)
+                try:
+                    ended, status = os.waitpid(self.pid, os.WNOHANG)
+                except ChildProcessError:
+                    # Whoever started this process lets it ignore the ends of others: how it ended nobody knows.
+                    ended, status = self.pid, 0
                 if ended:
                     self.returncode = os.waitstatus_to_exitcode(status)
             return self.returncode
@@ -69,11 +73,13 @@ class Copy:
     def communicate(self, sent: bytes = b"", timeout: float | None = None) -> tuple[None, bytes]:
         """Send something, and wait for the end of the process; returns what it prints as ``Popen`` does errors.
 
+        What a process that has ended does not read is no error, as it prints why it has.
+
         Raises:
-            OSError: if nothing can be sent.
+            OSError: if nothing can be sent for another reason.
             subprocess.TimeoutExpired: if that takes longer.
         """
-        with self.stdin:
+        with self.stdin, suppress(BrokenPipeError, ConnectionResetError):
             if sent:
                 self.stdin.sendall(sent)
         printed = self._printed(timeout)
