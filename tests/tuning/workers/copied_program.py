@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 from sartor.tuning.workers.pool import WorkerPool
 from sartor.tuning.workers.starting import interpreters
@@ -64,7 +65,9 @@ def ends() -> None:
     def wait(connection: socket.socket) -> None:
         time.sleep(60)
 
-    copy = copied(answer, leads=False)
+    # It may mean a call for each number up to the limit, which some systems set to a billion.
+    with mock.patch.object(os, "closerange", side_effect=AssertionError):
+        copy = copied(answer, leads=False)
     assert os.getpgid(copy.pid) == os.getpgid(0)
     assert copy.communicate(b"this") == (None, b"read b'this'\n")
     assert copy.returncode == 0

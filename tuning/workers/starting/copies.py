@@ -176,9 +176,13 @@ def _take_files(output: int, connection: socket.socket, closing: Sequence[socket
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, _STDIN), (output, _STDOUT), (output, _STDERR)):
         os.dup2(source, target)
-    kept = connection.fileno()
-    os.closerange(_STDERR + 1, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    kept = {_STDIN, _STDOUT, _STDERR, connection.fileno()}
+    # Not all numbers up to the limit, which may be a billion: some builds of Python would try each.
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number not in kept:
+            # One is where they were listed.
+            with suppress(OSError):
+                os.close(number)
     sys.stdin = os.fdopen(_STDIN, closefd=False)
     sys.stdout, sys.stderr = (
         os.fdopen(stream, "w", buffering=1, errors="backslashreplace", closefd=False) for stream in (_STDOUT, _STDERR)
