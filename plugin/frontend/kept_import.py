@@ -12,7 +12,7 @@ import logging
 import pickle
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from threading import Thread
 
 from sartor.codegen.source_digest import package_digest
 from sartor.frontend.imported_model import ImportedModel
-from sartor.tuning.kept.values import KeptValues, digest_of_file
+from sartor.tuning.kept.values import FileState, KeptValues, digest_of_file, file_state
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import reference_version, runtime_key
 from sartor.tuning.workers.shared_arrays import StoredArrays
@@ -56,7 +56,9 @@ class KeptImport:
         with _Listener() as listener:
             made = imported()
         if before is not None and not listener.has_heard and _is_whole(made, self.directory):
-            Thread(target=self._keep, args=(made, before), daemon=True).start()
+            # Importing the model in another way into the same directory replaces them.
+            states = [*map(file_state, _files(made))]
+            Thread(target=self._keep, args=(made, before, states), daemon=True).start()
         return made
 
     def _found(self) -> ImportedModel | None:
@@ -75,16 +77,16 @@ class KeptImport:
             prepared=self.directory / Path(str(model.prepared)).name,
         )
 
-    def _keep(self, model: ImportedModel, before: tuple[int, ...]) -> None:
+    def _keep(self, model: ImportedModel, before: tuple[int, ...], made: Sequence[FileState]) -> None:
         try:
             key = self._key(before)
         except OSError as error:
             _LOG.info("an imported model is not kept, as its file cannot be read: %s", error)
             return
         # Else it is not known that this is what was imported.
-        if self._state() == before and isinstance(model.weights, StoredArrays) and isinstance(model.prepared, Path):
+        if self._state() == before:
             content = pickle.dumps(replace(model, path=Path()), pickle.HIGHEST_PROTOCOL)
-            self.kept.keep(key, content, [model.weights.path, model.prepared])
+            self.kept.keep(key, content, _files(model), made)
 
     def _state(self) -> tuple[int, ...] | None:
         """What changes with the model's file; None if it was written so lately that this may not show."""
@@ -106,6 +108,11 @@ class KeptImport:
         hashed = hashlib.sha256("\n".join(parts).encode())
         hashed.update(self.settings)
         return f"{self._beginning(state)}{hashed.hexdigest()}"
+
+
+def _files(model: ImportedModel) -> list[Path]:
+    """The two files of a whole model."""
+    return [path for path in (getattr(model.weights, "path", None), model.prepared) if isinstance(path, Path)]
 
 
 def _is_whole(model: ImportedModel, directory: Path) -> bool:

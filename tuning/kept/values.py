@@ -26,6 +26,8 @@ _LOG = logging.getLogger(__name__)
 _LONGEST_LINE = 1 << 16
 _AT_ONCE = 16 << 20
 
+FileState = tuple[int, int, int]
+
 USUAL_LIMIT = 2 << 30
 """Bytes that all of them may take: ten models of the size of ResNet-50, or one of VGG-16."""
 
@@ -72,8 +74,11 @@ class KeptValues:
             return None
         return content
 
-    def keep(self, key: str, content: bytes, files: Sequence[Path]) -> None:
-        """Keep a value and its files, unless they take more than the limit. The files are not to be written again."""
+    def keep(self, key: str, content: bytes, files: Sequence[Path], made: Sequence[FileState]) -> None:
+        """Keep a value and its files, as they were ``made``, unless they take more than the limit.
+
+        Nothing is kept if other files have their names by now. The files are not to be written again in place.
+        """
         try:
             size = len(content) + _LONGEST_LINE + sum(path.stat().st_size for path in files)
             if size > self.limit:
@@ -84,6 +89,8 @@ class KeptValues:
                     _put(path, partial)
                     os.replace(partial, self._path(key, number))
             listed = [(path.name, digest) for path, digest in zip(files, _digests(files), strict=True)]
+            if [*map(file_state, files)] != [*made]:
+                return
             line = json.dumps([listed, _digest(key, listed, content)]).encode() + b"\n"
             with partial_file(self.folder) as partial:
                 partial.write_bytes(line + content)
@@ -105,6 +112,16 @@ class KeptValues:
 
     def _path(self, key: str, number: int | None = None) -> Path:
         return self.folder / f"{key}{'' if number is None else f'.{number}'}{SUFFIX}"
+
+
+def file_state(path: Path) -> FileState:
+    """What tells a file from another one that has its name later.
+
+    Raises:
+        OSError: if there is no file.
+    """
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _put(source: Path, target: Path) -> None:

@@ -22,6 +22,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.kept_import import KeptImport
 from sartor.policies import Double
 from sartor.tuning.kept.values import KeptValues
+from sartor.tuning.workers.shared_arrays import StoredArrays
 
 Import = Callable[..., ImportedModel]
 
@@ -143,6 +144,26 @@ def test_what_may_not_be_what_was_imported_is_not_kept(
 
     assert kept.found_or(imported).graph is model.graph
     assert not list((tmp_path / "imports").iterdir())
+
+
+def test_files_that_another_import_replaced_meanwhile_are_not_kept(
+    model: ImportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where channels are equalised: the model is imported anew into the same directory."""
+    weights, prepared = model.weights, model.prepared
+    assert isinstance(weights, StoredArrays)
+    assert isinstance(prepared, Path)
+
+    class Late(AtOnce):
+        def start(self) -> None:
+            StoredArrays.write(weights.path, {name: 2 * weights[name] for name in weights})
+            super().start()
+
+    monkeypatch.setattr(kept_import, "Thread", Late)
+    kept = KeptImport(KeptValues(tmp_path / "imports"), model.path, prepared.parent, b"")
+    assert kept.found_or(lambda: model) is model
+    again = replace(model)
+    assert kept.found_or(lambda: again) is again
 
 
 def test_a_file_that_was_just_written_is_not_kept(

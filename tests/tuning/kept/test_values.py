@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.tuning.kept.values import KeptValues
+from sartor.tuning.kept.values import KeptValues, file_state
 
 KEY, OTHER = "a" * 64, "b" * 64
 VALUE, FIRST, SECOND = b"value", bytes(range(256)) * 40, b"second"
@@ -19,7 +19,8 @@ def keep(kept: KeptValues, folder: Path, key: str = KEY) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "one.bin").write_bytes(FIRST)
     (folder / "two.bin").write_bytes(SECOND)
-    kept.keep(key, VALUE, [folder / "one.bin", folder / "two.bin"])
+    files = [folder / "one.bin", folder / "two.bin"]
+    kept.keep(key, VALUE, files, [*map(file_state, files)])
 
 
 @pytest.fixture
@@ -124,5 +125,5 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path, place: Path) -
     assert kept.restore("a", place) is None
     assert kept.restore("c", place) == VALUE
     assert sum(path.stat().st_size for path in kept.folder.iterdir()) <= kept.limit
-    KeptValues(kept.folder, limit=0).keep("d", VALUE, [])
+    KeptValues(kept.folder, limit=0).keep("d", VALUE, [], [])
     assert not kept.may_have("d")
