@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sartor.planning.plan_selector import PlanSelector
@@ -32,7 +32,7 @@ def regret_plans(selector: PlanSelector, tables: Tables, limits: Limits) -> Sele
         InfeasibleError: if there is none.
     """
     adapts = tables
-    sized = [replace(tables, measured=measured) for measured in selector.by_call]
+    sized = [of_call(tables, measured) for measured in selector.by_call]
 
     def find(weights: Sequence[float]) -> tuple[Recipe, list[float]]:
         nonlocal adapts
@@ -49,18 +49,32 @@ def regret_plans(selector: PlanSelector, tables: Tables, limits: Limits) -> Sele
     return plans, tables
 
 
+def of_call(tables: Tables, measured: Mapping[str, Mapping[str, Measurement]]) -> Tables:
+    """The tables with the times of one call; what was not timed with its sizes takes as long as in the mean."""
+    own = replace(tables, measured=measured)
+    return _timed(tables, lambda key, name, mean: own.seconds(key, name) or mean)
+
+
 def weighted(tables: Tables, sized: Sequence[Tables], weights: Sequence[float]) -> Tables:
     """The tables with the sum of each variant's times in several others, each multiplied by its weight."""
 
-    def summed(key: str, name: str, known: Measurement) -> Measurement:
-        seconds = [own.seconds(key, name) for own in sized]
-        listed = [(weight, own) for weight, own in zip(weights, seconds, strict=True) if own is not None]
-        if len(listed) < len(sized) or tables.seconds(key, name) is None:
-            return known
-        return replace(known, samples=(sum(weight * own for weight, own in listed),), baseline_samples=())
+    def summed(key: str, name: str, mean: float) -> float:
+        seconds = [own.seconds(key, name) or mean for own in sized]
+        return sum(weight * own for weight, own in zip(weights, seconds, strict=True))
+
+    return _timed(tables, summed)
+
+
+def _timed(tables: Tables, seconds: Callable[[str, str, float], float]) -> Tables:
+    """The tables with other times of the variants that work, given their tasks, names and times."""
+
+    def timed(key: str, name: str, known: Measurement) -> Measurement:
+        mean = tables.seconds(key, name)
+        taken = () if mean is None else (seconds(key, name, mean),)
+        return replace(known, samples=taken, baseline_samples=()) if taken else known
 
     measured = {
-        key: {name: summed(key, name, known) for name, known in tables.measured.get(key, {}).items()}
+        key: {name: timed(key, name, known) for name, known in tables.measured.get(key, {}).items()}
         for key in tables.variants
     }
     return replace(tables, measured={**tables.measured, **measured})
