@@ -202,6 +202,20 @@ def test_a_plan_that_rounds_nothing_runs_where_none_that_rounds_is_right(importe
     assert types(found.recipe) == {"f32"}
 
 
+def test_plans_that_round_only_what_costs_nothing_run_before_such_as_round_nothing(imported_of: ImportedOf) -> None:
+    alone = by_type(f32=2 * UNIT, bf16=UNIT)
+    select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
+    first, *others = (layer.name for layer in select.imported.graph.layers)
+    tables = tables_of(select.imported, alone, "bf16")
+    rounding = {(first, "bf16"): 1e-3} | {(name, "bf16"): 0.0 for name in others}
+    recipes, tables = select.select(replace(tables, rounding=rounding), UNLIMITED)
+    select.errors = PlanErrors(select.budget, lambda recipe, tables: 0.0, is_free=True)
+    profiler = BreakingProfiler(alone, broken="bf16")
+    found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])
+    assert [types(recipe) for recipe in profiler.ran] == [{"bf16"}, {"bf16", "f32"}, {"f32"}]
+    assert found.recipe.is_same_as(profiler.ran[1])
+
+
 def slow_in_network(imported_of: ImportedOf) -> tuple[Callable[[str, str], float], Callable[[str, str], float]]:
     """Return times alone and in the network: one bf16 routine per layer is fast, but slow in the network's layer 0."""
     imported, slow = imported_of("residual"), first_task(imported_of)
