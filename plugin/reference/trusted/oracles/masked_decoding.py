@@ -1,4 +1,4 @@
-"""ONNX Runtime's attention of one token, in the forms that its CPU kernel does not take."""
+"""ONNX Runtime's attention of one token, in the forms that its CPU kernel does not take or computes otherwise."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _KEY, _MASK, _ADDEND, _PAST, _LENGTH, _ORIGINS, _BIAS = 1, 3, 4, 5, 7, 9, 10
 
 
 def deviates(node: NodeProto) -> bool:
-    """Whether operands are packed, or caches grow."""
+    """Whether operands are packed, caches grow, or something is added to the scores of beams."""
     given = {index for index, name in enumerate(node.input) if name}
     is_shared = any(option.name == "past_present_share_buffer" and option.i for option in node.attribute)
-    return _KEY not in given or (_PAST in given and not is_shared)
+    return _KEY not in given or (_PAST in given and not is_shared) or {_ADDEND, _ORIGINS} <= given
 
 
 def masked_decoding(call: Call) -> list[Array]:
@@ -47,7 +47,8 @@ def masked_decoding(call: Call) -> list[Array]:
         scores = np.einsum("hd,hjd->hj", query[sequence], keys)
         scores *= call.number("scale", 0.0) or 1 / math.sqrt(width // heads)
         if (addend := call.input(_ADDEND)) is not None:
-            whole = np.broadcast_to(addend.astype(np.float64), (batch, heads, 1, before + 1))
+            counted = addend[..., : before + 1].astype(np.float64)
+            whole = np.broadcast_to(counted, (batch, heads, 1, before + 1))
             scores += whole[sequence, :, 0]
         if (mask := call.input(_MASK)) is not None:
             scores += np.where(mask[sequence, : before + 1] > 0, 0.0, call.number("mask_filter_value", -10000.0))

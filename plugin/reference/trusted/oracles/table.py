@@ -99,7 +99,7 @@ DEVIATIONS: Mapping[Operator, Deviation] = {
     (_MICROSOFT, "DecoderMaskedMultiHeadAttention"): Deviation(
         lambda node, types: masked_decoding.deviates(node),
         masked_decoding.masked_decoding,
-        "its CPU kernel takes no packed operands and no caches that grow",
+        "its CPU kernel takes no packed operands and no caches that grow, and adds other rows to scores of beams",
     ),
     (_MICROSOFT, "MultiHeadAttention"): Deviation(
         lambda node, types: packed_attention.is_packed(node),
