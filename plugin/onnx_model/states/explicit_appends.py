@@ -27,6 +27,7 @@ OPERATOR = "GroupQueryAttention"
 _MICROSOFT = "com.microsoft"
 _KEY, _PAST_KEY, _PAST_VALUE, _LENGTHS, _COSINES, _SINES, _POSITIONS = 1, 3, 4, 5, 7, 8, 9
 _BIAS, _SINK, _K_SCALE, _LAST_SCALE = 10, 11, 12, 13
+_COMPUTED = 0, _COSINES
 _ATTRIBUTES = frozenset(
     {
         *("do_rotary", "kv_num_heads", "num_heads", "rotary_interleaved", "scale"),
@@ -103,7 +104,7 @@ def _is_usual(node: NodeProto) -> bool:
 
 def _is_single(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether attention computes in float32, as the scales of codes are: its operands or tables tell."""
-    kinds = {editor.element_type(name) for index in (0, _COSINES) if (name := optional_input(node, index))}
+    kinds = {editor.element_type(name) for index in _COMPUTED if (name := optional_input(node, index))}
     return TensorProto.FLOAT in kinds and kinds <= {0, TensorProto.FLOAT}
 
 
@@ -271,8 +272,12 @@ class _Attention:
 
     @property
     def _table(self) -> str:
-        """What has the element type that attention computes in."""
-        return str(self._node.input[_K_SCALE if has_codes(self._node) else _PAST_KEY])
+        """What has the element type that attention computes in; that of scales need not be known."""
+        node, editor = self._node, self._emit.editor
+        if not has_codes(node):
+            return str(node.input[_PAST_KEY])
+        names = (optional_input(node, index) for index in _COMPUTED)
+        return next(name for name in names if name and editor.element_type(name))
 
     def _appended(self, new: str, index: int, part: str) -> str:
         """The cache of keys, ``index`` 0, or values with the new positions, [batch, groups, positions, width]."""

@@ -165,12 +165,17 @@ def test_nodes_cap_scores_and_have_windows_and_sinks(attribute: dict[str, float]
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("are_computed", [False, True])
 @pytest.mark.parametrize(("tokens", "kind"), [(1, "PER_TENSOR"), (4, "PER_CHANNEL")])
-def test_caches_in_8_bits_get_codes_of_new_rows(tokens: int, kind: str) -> None:
+def test_caches_in_8_bits_get_codes_of_new_rows(tokens: int, kind: str, *, are_computed: bool) -> None:
     model, given = model_with({"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": 8}), feeds(tokens)
     count = 1 if kind == "PER_TENSOR" else DECODER.groups * DECODER.width
     scales = np.linspace(0.01, 0.03, count, dtype=np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(scales, "scales"))
+    if are_computed:
+        made = helper.make_node("Constant", [], ["scales"], value=numpy_helper.from_array(scales))
+        model.graph.node.insert(0, made)
+    else:
+        model.graph.initializer.append(numpy_helper.from_array(scales, "scales"))
     for value in (*model.graph.input, *model.graph.output):
         if value.name in given and "past" in value.name:
             given[value.name] = np.rint(given[value.name] * 40).astype(np.int8)
