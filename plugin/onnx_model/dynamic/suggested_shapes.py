@@ -357,7 +357,8 @@ def _has_windows(node: NodeProto, editor: GraphEditor) -> bool:
     is_convolution = node.op_type in _CONVOLUTIONS
     weight = editor.shape(node.input[_FILTERS.get(node.op_type, 1)]) if is_convolution else None
     kernel = found.get("kernel_shape") or list((weight or ())[2:])
-    if shape is None or node.domain or node.op_type not in _WINDOWED or found.get("auto_pad", "NOTSET") != "NOTSET":
+    padding = found.get("auto_pad", "NOTSET")
+    if shape is None or node.domain or node.op_type not in _WINDOWED or padding not in ("NOTSET", "VALID"):
         return True
     rank = len(kernel)
     pads, dilations = found.get("pads", [0] * 2 * rank), found.get("dilations", [1] * rank)

@@ -70,12 +70,13 @@ def test_sides_of_images_have_multiples_and_channels_are_those_of_the_filters() 
     assert bounds.shapes == {"x": (SizeRange(1, 8), 5, SizeRange(32, 640, 32), SizeRange(32, 640, 32))}
 
 
+@pytest.mark.parametrize("padding", ["NOTSET", "VALID"])
 @pytest.mark.parametrize(("poolings", "least"), [(5, 32), (6, 64), (8, 256), (12, 32)])
-def test_sides_begin_where_each_window_has_something_to_read(poolings: int, least: int) -> None:
+def test_sides_begin_where_each_window_has_something_to_read(poolings: int, least: int, padding: str) -> None:
     """Half of one pixel is none; for the last model no side is enough, and another check tells."""
     build, x = Builder(), "x"
     for number in range(poolings):
-        x = build.op("MaxPool", f"half{number}", x, kernel_shape=[2, 2], strides=[2, 2])
+        x = build.op("MaxPool", f"half{number}", x, kernel_shape=[2, 2], strides=[2, 2], auto_pad=padding)
     model = named(build.model([("x", [1, 3, 8, 8])], [(x, [1, 3, 1, 1])]), {"x": ["n", 3, "h", "w"], x: [*"NCHW"]})
     bounds = open_bounds(model)
     assert bounds is not None
