@@ -13,12 +13,14 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.workspace import workspace
 
 _REPOSITORY = Path(__file__).parents[2]
-# When measurements were made, how old they are, and how old a file is whose process cannot be asked.
+# When measurements were made, how old they are, how old a file is whose process cannot be asked, and whether a model
+# was written so lately that its times may not tell when it is written again.
 _TIME_OF_DAY = {
     "plugin/cli/database/follow.py",
     "plugin/cli/database/options.py",
     "plugin/cli/database/prune.py",
     "plugin/cli/database/show.py",
+    "plugin/frontend/kept_import.py",
     "plugin/workspace.py",
     "tuning/records/measurement.py",
     "tuning/store/store.py",

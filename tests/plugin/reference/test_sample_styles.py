@@ -209,7 +209,9 @@ def test_a_model_that_runs_for_ever_is_refused(monkeypatch: pytest.MonkeyPatch) 
     """Even without a budget: nothing could be compared with its results."""
     built = looping(2_000_000_000)
     monkeypatch.setattr(sample_styles, "_MOST_SECONDS", 0.3)
-    with pytest.raises(ReferenceFailedError, match=r"within 0\.3 s, and every module is compared with its results$"):
+    with pytest.raises(
+        ReferenceFailedError, match=r"within 0\.[23]\d* s, and every module is compared with its results$"
+    ):
         choose_styles(built, built.SerializeToString())
 
 

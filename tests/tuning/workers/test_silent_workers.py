@@ -107,7 +107,7 @@ def test_a_worker_that_hangs_says_where(pool: WorkerPool) -> None:
     result = run(pool, "hang_in_a_library", timeout=1.0)
     assert result.status is JobStatus.TIMEOUT
     assert result.message == "still running after 1 s, killed; its last output:\nbefore"
-    assert innermost(result.stacks) == "hang_in_a_library, called by answer, called by main"
+    assert innermost(result.stacks) == "hang_in_a_library, called by answer, called by serve"
     assert re.search(r"^thread \d+ \S+: [SD] ", result.stacks)
 
 
