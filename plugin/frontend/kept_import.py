@@ -29,7 +29,7 @@ from sartor.tuning.workers.shared_arrays import StoredArrays
 _LOG = logging.getLogger(__name__)
 # Of a file that was written since, the time may not show that it was written once more.
 _SETTLED_SECONDS = 2.0
-_PACKAGES = ("numpy", "onnx", "onnxslim", "protobuf")
+_PACKAGES = ("ml_dtypes", "numpy", "onnx", "onnxslim", "protobuf")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_the_same_model_is_imported_once(imports: Import, tmp_path: Path, monkey
     imports(path, seconds=5.0)
     monkeypatch.setattr(kept_import, "package_digest", lambda: "other code")
     imports(path)
-    monkeypatch.setattr(kept_import, "version", lambda package: "another version")
+    monkeypatch.setattr(kept_import, "version", lambda package: version(package) + "1" * (package == "ml_dtypes"))
     imports(path)
     monkeypatch.setattr(kept_import.platform, "python_version", lambda: "3.99.0")
     imports(path)
