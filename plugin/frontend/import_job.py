@@ -112,8 +112,10 @@ def run_import(
             if kept is None or dump is not None or directory is None:
                 imported = importing()
             else:
+                # Each process has its own order of a set.
+                asks = splitting.asked.pins, sorted(splitting.asked.named)
                 # With little time, less is known of the model.
-                settings = (fixed, repr(splitting.target), splitting.target.key, splitting.asked, math.isinf(seconds))
+                settings = (fixed, repr(splitting.target), splitting.target.key, asks, math.isinf(seconds))
                 imported = KeptImport(kept, path, directory, pickle.dumps(settings)).found_or(importing)
         return replace(imported, machines=_machines(splitting.target))
     except SartorError as error:

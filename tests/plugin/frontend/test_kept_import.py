@@ -18,6 +18,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from sartor.frontend import import_job, kept_import
+from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.kept_import import KeptImport
@@ -101,15 +102,20 @@ def test_the_same_model_is_imported_once(imports: Import, tmp_path: Path, monkey
     imports(path, shapes={"x": (3, 4)})
     imports(path, double=Double.F64)
     imports(path, seconds=5.0)
+    names = [f"layer{number}" for number in range(1000)]
+    one, another = frozenset(names), frozenset(reversed(names))
+    assert [*one] != [*another]
+    imports(path, asked=AskedChildren(named=one))
+    imports(path, asked=AskedChildren(named=another))
     monkeypatch.setattr(kept_import, "package_digest", lambda: "other code")
     imports(path)
     monkeypatch.setattr(kept_import, "version", lambda package: version(package) + "1" * (package == "ml_dtypes"))
     imports(path)
     monkeypatch.setattr(kept_import.platform, "python_version", lambda: "3.99.0")
     imports(path)
-    assert made == ["a.onnx"] * 7
+    assert made == ["a.onnx"] * 8
     imports(path)
-    assert len(made) == 7
+    assert len(made) == 8
 
 
 @pytest.fixture
