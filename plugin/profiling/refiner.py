@@ -392,7 +392,8 @@ def is_far_slower(expected: float, seconds: float) -> bool:
 
 def _fastest(by_threads: Mapping[int, float], usual: int) -> int | None:
     """The number of threads if it is faster than the usual one by enough to matter, else None."""
-    if not by_threads:
+    # Times with other numbers may be known alone, of an earlier compilation, where timing all failed.
+    if usual not in by_threads:
         return None
     best = min(by_threads, key=lambda by_thread: by_threads[by_thread])
     return best if by_threads[best] < WORTHWHILE * by_threads[usual] else None

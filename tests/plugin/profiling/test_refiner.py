@@ -407,6 +407,7 @@ def test_a_faster_plan_that_errs_too_much_leaves_the_first_to_be_refined(importe
         ({2: 3.0, 6: 2.0}, 2, 6),
         ({2: 3.0, 6: 2.99}, 2, None),
         ({1: 2.0, 2: 1.0, 6: 3.0}, 2, None),
+        ({1: 2.0, 2: 1.0}, 4, None),
     ],
 )
 def test_a_plan_says_with_which_threads_it_is_fastest(
