@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from platformdirs import user_cache_path
 
-from sartor.tuning.kept.files import SUFFIX, is_only_ours, make_room, opened
+from sartor.tuning.kept.files import SUFFIX, files_in, is_only_ours, make_room, opened
 from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class KeptCode:
     def find(self, keys: Collection[str]) -> dict[str, bytes]:
         """The code of those of ``keys`` that are kept, as it was written."""
         missing, code = set(keys), dict[str, bytes]()
-        for path in sorted(self.folder.glob(f"*{SUFFIX}")) if missing else ():
+        for path in sorted(files_in(self.folder)) if missing else ():
             try:
                 with opened(path) as file:
                     read = dict(_entries(file, missing)) if is_only_ours(file) else {}
@@ -64,7 +64,7 @@ class KeptCode:
 
     def forget(self) -> bool:
         """Remove all code, as some of it is wrong, and which is not known; returns whether there was any."""
-        paths = [*self.folder.glob(f"*{SUFFIX}")]
+        paths = files_in(self.folder)
         for path in paths:
             with suppress(OSError):
                 path.unlink()

@@ -28,6 +28,16 @@ def is_only_ours(file: BinaryIO) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
+def files_in(folder: Path, beginning: str = "") -> list[Path]:
+    """The kept files of a folder whose names begin so; none if there is no folder.
+
+    None either if it lies in one that is not ours to look into, as where HOME is another user's.
+    """
+    with suppress(OSError):
+        return [*folder.glob(f"{beginning}*{SUFFIX}")]
+    return []
+
+
 def make_room(folder: Path, size: int, limit: int) -> None:
     """Make a folder if there is none, and remove the files that were not used for longest, until there is room for so
     many bytes.
@@ -37,7 +47,7 @@ def make_room(folder: Path, size: int, limit: int) -> None:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = []
-    for path in folder.glob(f"*{SUFFIX}"):
+    for path in files_in(folder):
         # Another compilation may have removed it.
         with suppress(OSError):
             status = path.lstat()

@@ -13,13 +13,12 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from sartor.tuning.kept.files import SUFFIX, is_only_ours, make_room, opened
+from sartor.tuning.kept.files import SUFFIX, files_in, is_only_ours, make_room, opened
 from sartor.workspace import partial_file
 
 _LOG = logging.getLogger(__name__)
@@ -51,10 +50,7 @@ class KeptValues:
 
     def may_have(self, beginning: str) -> bool:
         """Whether there is a value whose key begins so."""
-        # The folder may lie in one that is not ours to look into, as where HOME is another user's.
-        with suppress(OSError):
-            return any(self.folder.glob(f"{beginning}*{SUFFIX}"))
-        return False
+        return bool(files_in(self.folder, beginning))
 
     def restore(self, key: str, directory: Path) -> bytes | None:
         """Put the files of a value into a directory, by their names; returns the value, None if anything is missing, or
