@@ -83,12 +83,17 @@ class StandardAttention:
 
     @staticmethod
     def _added(emit: Emitter, node: NodeProto) -> str:
-        """What the mask adds to scores."""
-        mask, table = node.input[_MASK], node.input[_PAST_KEY]
-        if emit.editor.element_type(mask) != TensorProto.BOOL:
-            return mask
+        """What the mask adds to scores: no infinite numbers, as those of a token that sees no key would become NaN, in
+        the caches too, and then what every later layer gives."""
+        mask, table, editor = node.input[_MASK], node.input[_PAST_KEY], emit.editor
         limits: Any = ml_dtypes.finfo(emit.dtype(table))  # type: ignore[no-untyped-call]
         least, nothing = (emit.like(value, table, "added") for value in (float(limits.min), 0.0))
+        kind = editor.type(mask)
+        if kind is not None and kind.tensor_type.elem_type != TensorProto.BOOL:
+            added = emit("Max", mask, least, part="added_by_mask")
+            # By its shape it may be added to all heads at once.
+            editor.set_type(added, kind)
+            return added
         return emit("Where", mask, nothing, least, part="added_by_mask")
 
     def _last_position(self, emit: Emitter, node: NodeProto) -> str:

@@ -103,6 +103,21 @@ def test_masks_of_onnx_s_operator_are_added(
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("kind", [TensorProto.BOOL, TensorProto.FLOAT])
+def test_a_token_that_sees_no_key_leaves_others_as_they_are(kind: int, *, is_causal: bool) -> None:
+    """A call that is filled up with a token in front, which no other sees."""
+    model, given = masked(kind, ("sequence", "total"), is_causal=is_causal), feeds(4, Decoder(width=8))
+    visible = np.ones((4, PAST + 4), np.bool_)
+    visible[0], visible[:, PAST] = False, False
+    given["mask"] = visible if kind == TensorProto.BOOL else np.where(visible, 0, -np.inf).astype(np.float32)
+    right = outputs(model, given)
+    append_explicitly(model, several=True)
+    found = outputs(model, given)
+    assert all(np.isfinite(array).all() for array in found)
+    np.testing.assert_allclose(found[0][:, 1:], right[0][:, 1:], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [None, (1, 1, 1, 3)])
 def test_an_attention_with_a_mask_that_may_be_short_stays(shape: tuple[int, ...] | None) -> None:
     model = masked(TensorProto.FLOAT, shape or (1,), is_causal=True)
