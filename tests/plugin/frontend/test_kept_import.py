@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import platform
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -111,7 +112,7 @@ def test_the_same_model_is_imported_once(imports: Import, tmp_path: Path, monkey
     imports(path)
     monkeypatch.setattr(kept_import, "version", lambda package: version(package) + "1" * (package == "ml_dtypes"))
     imports(path)
-    monkeypatch.setattr(kept_import.platform, "python_version", lambda: "3.99.0")
+    monkeypatch.setattr(platform, "python_version", lambda: "3.99.0")
     imports(path)
     assert made == ["a.onnx"] * 8
     imports(path)
@@ -157,9 +158,10 @@ def test_files_that_another_import_replaced_meanwhile_are_not_kept(
     model: ImportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where channels are equalised: the model is imported anew into the same directory."""
-    weights, prepared = model.weights, model.prepared
-    assert isinstance(weights, StoredArrays)
+    stored, prepared = model.weights, model.prepared
+    assert isinstance(stored, StoredArrays)
     assert isinstance(prepared, Path)
+    weights: StoredArrays = stored
 
     class Late(AtOnce):
         def start(self) -> None:

@@ -104,7 +104,7 @@ def test_older_versions_refuse_sizes_with_an_offset_whatever_else_they_know(
     offset: int, known: int, imported: ImportedModel
 ) -> None:
     (first, *others) = imported.graph.inputs
-    dims = (Extent((Symbol("n", 2, 9),), offset=offset), *first.type.shape[1:])
+    dims: list[int | Extent] = [Extent((Symbol("n", 2, 9),), offset=offset), *first.type.shape[1:]]
     opened = replace(first, type=TensorType.of_dims(dims, first.type.dtype))
     graph = replace(imported.graph, inputs=(opened, *others))
     drawn = replace(imported, graph=graph, noise=(Noise(first.name, NORMAL, 0.0, 1.0),))

@@ -138,9 +138,9 @@ def test_a_time_is_the_mean_of_calls_that_have_a_share(case: BenchmarkCase) -> N
         each.timed = lambda overhead, seconds=seconds: seconds - overhead  # type: ignore[method-assign,misc]
         each.least_seconds = float(seconds)
     runner._timed, runner._rounds = [(0.75, TimedCall(made[1])), (0.25, TimedCall(made[2]))], []
-    assert runner.by_call == ((2.0,), (3.0,))
+    assert list(runner.by_call) == [(2.0,), (3.0,)]
     made[2].least_seconds = 0.0
-    assert runner.by_call == ((2.0,), ())
+    assert list(runner.by_call) == [(2.0,), ()]
     made[2].least_seconds = 3.0
     assert runner.timed(1.0) == 0.75 * 1 + 0.25 * 2
     assert runner.by_call == ((1.0,), (2.0,))
