@@ -225,6 +225,8 @@ def _get(need: str) -> None:
 def _detach() -> None:
     """Ignore interrupts, which the parent handles, and die with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Where whoever started the parent ignores the ends of processes, IREE does not hear that its linker succeeded.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     faulthandler.enable(all_threads=False)
     answer_requests()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -91,6 +91,17 @@ def ends() -> None:
     assert waiting.wait() == -signal.SIGKILL
 
 
+def ignores() -> None:
+    """Workers hear how their own processes end, though this process was started to ignore how its end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    start_early(copies=True)
+    copy = interpreters._WAITING[0].process.pid
+    for is_copy in (True, False):
+        with WorkerPool(1) as pool:
+            assert (run(pool, "process").value == copy) == is_copy
+            assert run(pool, "run_by_shell").value == 0
+
+
 def threads() -> None:
     """A process with threads is not copied."""
     assert may_copy()
@@ -105,4 +116,4 @@ def threads() -> None:
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (pools, nobody, ends, threads)}[sys.argv[1]]()
+    {each.__name__: each for each in (pools, nobody, ends, ignores, threads)}[sys.argv[1]]()

@@ -21,7 +21,7 @@ def copying(what: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
-@pytest.mark.parametrize("what", ["pools", "ends", "threads"])
+@pytest.mark.parametrize("what", ["pools", "ends", "ignores", "threads"])
 def test_copies_do_what_programs_do(what: str) -> None:
     done = copying(what)
     assert done.returncode == 0, done.stderr
