@@ -244,7 +244,7 @@ class Refiner:
                 fresh.append(recipe)
         if not fresh:
             return state
-        _LOG.info("no plan that rounds is right: such as round nothing run")
+        _LOG.warning("no selected plan that rounds is right, so plans that round less or nothing run in its place")
         return replace(state, tried=(*state.tried, *fresh), latest=(*fresh, *state.latest), tables=tables)
 
     def _by_network_times(self, state: _State) -> _State:

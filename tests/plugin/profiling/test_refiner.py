@@ -190,7 +190,9 @@ def test_a_wrong_plan_is_named_where_the_stock_model_ships(
     assert len(named) == is_stock
 
 
-def test_a_plan_that_rounds_nothing_runs_where_none_that_rounds_is_right(imported_of: ImportedOf) -> None:
+def test_a_plan_that_rounds_nothing_runs_where_none_that_rounds_is_right(
+    imported_of: ImportedOf, caplog: pytest.LogCaptureFixture
+) -> None:
     """The tables foresee no error of rounding, so that no tighter limit of it would select another plan."""
     alone = by_type(f32=2 * UNIT, bf16=UNIT)
     select = selector(imported_of("residual"), FakeTuner(), Precision.MIXED)
@@ -200,6 +202,7 @@ def test_a_plan_that_rounds_nothing_runs_where_none_that_rounds_is_right(importe
     found = Refiner(cast(Profiler, profiler), select).refine(tables, recipes[:1])
     assert [types(each) for each in profiler.ran] == [{"bf16"}, {"f32"}]
     assert types(found.recipe) == {"f32"}
+    assert "no selected plan that rounds is right" in caplog.text
 
 
 def test_plans_that_round_only_what_costs_nothing_run_before_such_as_round_nothing(imported_of: ImportedOf) -> None:
