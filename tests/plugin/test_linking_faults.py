@@ -21,7 +21,7 @@ from tests.plugin.full_disk import run_on_small_disk
 
 MODEL = "residual"
 # What runs out first is LLVM, or a container of the C++ library.
-_ALLOCATING = "(LLVM ERROR|terminate called after throwing an instance of 'std::bad_alloc')"
+_ALLOCATING = "(LLVM ERROR|terminate called after throwing an instance of '(std::|St9)bad_alloc')"
 
 
 @dataclass(frozen=True)
