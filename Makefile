@@ -6,7 +6,7 @@
 # make docs   the documentation as pages, in build/site
 # make conformance  ONNX's backend tests, whose counts are written into the documentation
 # make kernels  compile all variants of CUDA kernels for typical layers, and assemble them
-# make rooms  draw the rooms of the package into docs/design.md
+# make rooms  draw the rooms of the package into docs/explanation/design.md
 # make report-libraries  bundle the libraries that reports contain, which needs npm
 PYTHON ?= python3
 VENV   ?= .venv

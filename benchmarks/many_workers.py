@@ -3,7 +3,7 @@
 Events are simulated, decisions are not: the program's own dispatcher places the jobs. Compilers take cases in the order
 of a queue; a compiled case goes to a machine that measures. Every job and result takes the owner of the database some
 time, one after the other. The search has rounds, each begins when the last is over. Prints the tables of
-docs/tuning-on-other-machines.md.
+docs/records/tuning-on-other-machines.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OWNER_SECONDS = 5e-3
 
 COMPILE_SECONDS = 0.4
 MEASURE_SECONDS = 0.15
-"""For one variant (docs/tuning.md: 0.3 to 1 s to compile, a tenth or more of it to measure)."""
+"""For one variant (docs/records/tuning.md: 0.3 to 1 s to compile, a tenth or more of it to measure)."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ NETWORKS: Mapping[str, Network] = {
     "ResNet-50": network("ResNet-50", 24, 163),
     "a hundred layers": network("a hundred layers", 100, 1200),
 }
-"""Networks by the numbers of docs/tuning.md, and a large one that is assumed."""
+"""Networks by the numbers of docs/records/tuning.md, and a large one that is assumed."""
 
 COUNTS = (1, 2, 4, 10, 30, 100)
 

@@ -2,7 +2,7 @@
 
 Each pair is a model and the plans of it that ``compile-to-vmfb --save-plan`` wrote. The file is built twice, with its
 weights inside and beside it: the latter holds each distinct packed weight once, whatever devices, levels and shapes
-read it, and leaves the code. Prints a table as in docs/one-file.md.
+read it, and leaves the code. Prints a table as in docs/records/one-file.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How workgroups are shared by unequal cores, by simulation: ``python -m benchmarks.unequal_cores``.
 
 Each row is a way to partition a layer, each column a CPU; numbers are the layer's time relative to that of cores which
-all end together, without a cost for taking workgroups. Prints the table of docs/tuning.md.
+all end together, without a cost for taking workgroups. Prints the table of docs/records/tuning.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 // A module's weights lie in the order of execution, and IREE uses them where they are mapped. So a program maps the
 // file, lets a thread read it from the beginning, and runs; once the first inference is done, the thread copies block
 // after block to huge pages and moves these over the mapping. Addresses and content stay the same. The same holds for
-// weights in a file of their own. docs/cold-start.md says what it gains. Linux only.
+// weights in a file of their own. docs/records/cold-start.md says what it gains. Linux only.
 //
 //   struct overlap file;
 //   if (overlap_open("model.vmfb", &file)) ...      // errno

@@ -2,7 +2,7 @@
 //
 // The table below is that of one module: `sartor inspect MODEL.vmfb --json` prints "segments" with each function,
 // device, part, the values that it takes, and those that it gives. Values are numbered here: 0 is the network's input.
-// docs/devices.md describes the file. Build it against IREE's runtime (target iree_runtime_unified) and its headers.
+// docs/records/devices.md describes the file. Build it against IREE's runtime (target iree_runtime_unified) and its headers.
 
 #include <iree/io/file_contents.h>
 #include <iree/runtime/api.h>

@@ -18,7 +18,7 @@ from sartor.tuning.selection.problem.pin import Pin
 
 DEFAULT_PLANS = 1
 """Number of plans that are compared whole: a further one costs builds and runs, and gained nothing where it was tried
-(docs/tuning.md).
+(docs/records/tuning.md).
 """
 
 DEFAULT_MAX_ERROR = 1e-3

@@ -2,8 +2,8 @@
 
 A difference is divided by the scale of its element: the largest magnitude of a slice that contains the element, the
 smallest over all axes. Populations of values that lie octaves apart, such as masked and other logits, have separate
-scales. The noise of an output, the changes that rounding alone causes, bounds the scale from below. docs/accuracy.md
-derives the rules.
+scales. The noise of an output, the changes that rounding alone causes, bounds the scale from below.
+docs/records/accuracy.md derives the rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws the diagram of the package's rooms in ``docs/design.md``, and checks rules about rooms other than imports.
+"""Draws the package's rooms in ``docs/explanation/design.md``, and checks rules about rooms other than imports.
 
 ``python -m tools.rooms`` draws the diagram, ``--check`` checks that it is current and that the rules hold. ``sartor``
 must be laid out as it is imported, which ``make rooms`` and ``make lint`` ensure.
@@ -29,7 +29,7 @@ _WHOLE = ("dialect_passes", "runtime")
 _FOLDERS = (_PUBLIC, *_DIVIDED, *_WHOLE)
 _NAMED = (*_FOLDERS, "benchmarks", "examples", "tests", "tools")
 _PATH = re.compile(r"`([\w/]+\.py)`")
-_DESIGN = ROOT / "docs" / "design.md"
+_DESIGN = ROOT / "docs" / "explanation" / "design.md"
 _BEGIN = "<!-- rooms: drawn by `make rooms` -->"
 _END = "<!-- end of rooms -->"
 
@@ -79,7 +79,7 @@ def floors(graph: nx.DiGraph) -> dict[str, int]:
 def stale_paths(root: Path) -> list[str]:
     """Sentences about Python files that the documentation names, by path or the end of it, but that do not exist."""
     files = {f"/{path.relative_to(root).as_posix()}" for name in _NAMED for path in (root / name).rglob("*.py")}
-    documents = [*sorted((root / "docs").glob("*.md")), *(root / name for name in ("CONTRIBUTING.md", "README.md"))]
+    documents = [*sorted((root / "docs").rglob("*.md")), *(root / name for name in ("CONTRIBUTING.md", "README.md"))]
     return [
         f"{document.relative_to(root)} names {path}, which does not exist"
         for document in documents
@@ -161,7 +161,7 @@ def _complaints(graph: nx.DiGraph) -> list[str]:
 
 def main() -> int:
     """Draw or check; returns 0 if the diagram is current and all rules hold."""
-    parser = argparse.ArgumentParser(description="Draw the rooms of the package into docs/design.md.")
+    parser = argparse.ArgumentParser(description="Draw the rooms of the package into docs/explanation/design.md.")
     parser.add_argument("--check", action="store_true", help="change nothing; fail if a rule is broken")
     is_check = parser.parse_args().check
     graph = _package_rooms()
@@ -171,7 +171,7 @@ def main() -> int:
     if not is_check:
         _DESIGN.write_text(new, encoding="utf-8")
     elif new != text:
-        found.append("the picture of the rooms in docs/design.md is not current: run 'make rooms'")
+        found.append("the picture of the rooms in docs/explanation/design.md is not current: run 'make rooms'")
     for each in found:
         print(each, file=sys.stderr)
     return 1 if found else 0

@@ -1,4 +1,4 @@
-"""Documentation of the results: counts and reasons in ``docs/conformance.md``, a sentence in the README."""
+"""Documentation of the results: counts and reasons in ``docs/reference/conformance.md``, a sentence in the README."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.conformance.expected import Failures
 from benchmarks.conformance.suite import CATEGORIES, Outcome, Status
 
-DOCUMENT = Path("docs/conformance.md")
+DOCUMENT = Path("docs/reference/conformance.md")
 README = Path("README.md")
 BEGIN = "<!-- conformance: written by `make conformance` -->"
 END = "<!-- end of conformance -->"
@@ -29,7 +29,7 @@ def sentence(outcomes: Sequence[Outcome]) -> str:
     return (
         f"Of the {total} operator tests of ONNX {version('onnx')}, {passed} ({passed / total:.1%}) pass on a CPU, and "
         f"{light} of its {lights} networks; every other one is listed with its reason, and none gives a wrong result:\n"
-        "[docs/conformance.md](docs/conformance.md)."
+        "[docs/reference/conformance.md](docs/reference/conformance.md)."
     )
 
 

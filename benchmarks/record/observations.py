@@ -1,8 +1,9 @@
 """Figures that no command records any more: who reads a document must be able to tell where each is from.
 
 Early measurements, and what was tried and left out, are told in the documents with figures whose samples were not kept.
-Each is listed in ``benchmarks/results/observations/PAGE.toml`` with the section that tells it, the machine, the day and
-commit, and how it was made. A figure that is in no table of results and in no such list is one that nobody can trace.
+Each is listed in ``benchmarks/results/observations``, in a file with the page's path below ``docs``, with the section
+that tells it, the machine, the day and commit, and how it was made. A figure that is in no table of results and in no
+such list is one that nobody can trace.
 """
 
 from __future__ import annotations
@@ -96,13 +97,19 @@ def figures_of(text: str) -> dict[str, list[str]]:
     return found
 
 
+def observed(page: Path) -> Path:
+    """The file that lists a page's figures, below the folder of all lists: its path below ``docs``, or its name."""
+    _, is_in_docs, below = f"/{page.with_suffix('.toml').as_posix()}".rpartition("/docs/")
+    return Path(below if is_in_docs else f"{page.stem}.toml")
+
+
 def observations(page: Path, folder: Path) -> tuple[Observation, ...]:
     """What is listed for a document.
 
     Raises:
         UsageError: if the list is damaged.
     """
-    path = folder / "observations" / f"{page.stem}.toml"
+    path = folder / "observations" / observed(page)
     if not path.exists():
         return ()
     try:

@@ -38,7 +38,8 @@ from sartor.tuning.workers.pool import WorkerPool
 ESTIMATED = "estimated"
 """The machine of tables that were not measured."""
 
-# Bytes of tensors that one thread converts in a second, as measured where tables were (docs/selection-benchmarks.md).
+# Bytes of tensors that one thread converts in a second, as measured where tables were
+# (docs/records/selection-benchmarks.md).
 _CONVERTED_PER_SECOND = 7e9
 
 

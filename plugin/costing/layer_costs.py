@@ -50,7 +50,7 @@ from sartor.tuning.workers.pool import WorkerPool
 _LOG = logging.getLogger(__name__)
 _ROUNDS_OF_SIZES = 1
 DEFAULT_UNTIL = 0.01
-"""Of the network's time: tuning ends when what is left promises to save less (docs/tuning.md, "Time budget")."""
+"""Of the network's time: tuning ends when what is left promises to save less (docs/records/tuning.md)."""
 
 
 def make_tuner(

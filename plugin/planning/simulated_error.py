@@ -2,8 +2,8 @@
 
 Some variants also round inside their kernels. How much that adds to the error of a single layer is measured, but only a
 fraction of it reaches the outputs, because single layers are measured on random numbers, by the worst of their results.
-The fraction starts at the median of what several networks were fitted with (docs/precision.md, "What errors count").
-It is fitted when a plan runs.
+The fraction starts at the median of what several networks were fitted with (docs/records/precision.md, "What errors
+count"). It is fitted when a plan runs.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def disturb(model: ModelProto, seed: int) -> None:
     """Change all weights that are multiplied and what saturating functions give, and make Sigmoid more exact, in place.
 
     Weights that were widened change by a unit of the type that the model declares. ONNX Runtime's Sigmoid has no
-    correct digit below 1e-7 (docs/accuracy.md).
+    correct digit below 1e-7 (docs/records/accuracy.md).
     """
     expand_sigmoid(model)
     _disturb_functions(model, -1.0 if seed % 2 else 1.0)

@@ -9,7 +9,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.operator_types.moving import RESHAPING
 from sartor.runtime.driver.counts import counted_axis
 
-# ONNX Runtime's float32 Sigmoid has an absolute error of up to 1.7e-7 for all values (docs/accuracy.md).
+# ONNX Runtime's float32 Sigmoid has an absolute error of up to 1.7e-7 for all values (docs/records/accuracy.md).
 SIGMOID_ERROR = 2.0**-22
 # Larger values have at least four correct digits.
 _SMALL = 2.0**-8

@@ -1,7 +1,7 @@
 """Runs a network's segments, each on its device, and moves tensors between the devices through the host.
 
-IREE 3.13 cannot move a tensor between drivers within one function (docs/devices.md). What calls a program does not see
-that: ``SegmentedProgram`` is invoked like ``Program``, which a later IREE may do for all devices at once.
+IREE 3.13 cannot move a tensor between drivers within one function (docs/records/devices.md). What calls a program does
+not see that: ``SegmentedProgram`` is invoked like ``Program``, which a later IREE may do for all devices at once.
 """
 
 from __future__ import annotations

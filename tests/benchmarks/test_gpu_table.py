@@ -20,7 +20,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "gpu" / "llvmpipe.json"
 
 def test_the_page_about_gpus_has_the_recorded_table() -> None:
     written = table(read_rows(RESULTS))
-    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "records" / "gpu.md").read_text(encoding="utf-8")
     assert written in page
 
 

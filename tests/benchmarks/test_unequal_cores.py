@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.unequal_cores import CPUS, PARTITIONS, SECONDS, relative, table
 
-DOCS = Path(__file__).parents[2] / "docs" / "tuning.md"
+DOCS = Path(__file__).parents[2] / "docs" / "records" / "tuning.md"
 
 
 @pytest.mark.parametrize("cpu", CPUS)

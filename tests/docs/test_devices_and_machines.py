@@ -33,7 +33,7 @@ from tests.docs.test_commands import ROOT
 from tests.tuning.cluster.processes import Processes, kill, processes, wait_until
 
 DOCS = ROOT / "docs"
-PAGES = ("docs/one-file", "docs/devices", "docs/tuning-on-other-machines")
+PAGES = ("docs/records/one-file", "docs/records/devices", "docs/records/tuning-on-other-machines")
 _BLOCK = re.compile(r"^```sh\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 _PROMPT = re.compile(r"^\w+\$ +")
 _REMARK = re.compile(r"(^|\s+)(#.*)?$")
@@ -44,7 +44,7 @@ needs_dask = pytest.mark.skipif(
 
 def lines(page: str) -> Iterator[str]:
     """The commands of a page's blocks, without prompts and remarks."""
-    text = "".join(block["text"] for block in _BLOCK.finditer((DOCS / f"{page}.md").read_text("utf-8")))
+    text = "".join(block["text"] for block in _BLOCK.finditer((DOCS / "records" / f"{page}.md").read_text("utf-8")))
     for line in text.replace("\\\n", " ").splitlines():
         command = _REMARK.sub("", _PROMPT.sub("", line.strip().removesuffix("&")))
         if command and command != "wait":

@@ -26,8 +26,14 @@ DOCS = ROOT / "docs"
 GUIDES = ("quick-start", "embedding", "troubleshooting", "continuous-integration", "exporting")
 # Other pages whose commands run in the folder that the guides leave.
 PAGES = (
-    *("docs/report", "docs/cold-start", "docs/compare", "docs/tuning-database", "docs/other-cpus", "docs/cuda"),
-    *("docs/kernels", "docs/dynamic-outputs", "docs/any-size", "docs/conformance", "docs/results", "README"),
+    *(
+        f"docs/records/{name}"
+        for name in (
+            *("report", "cold-start", "compare", "tuning-database", "other-cpus", "cuda", "kernels"),
+            *("dynamic-outputs", "any-size", "results"),
+        )
+    ),
+    *("docs/reference/conformance", "README"),
 )
 # Commands that take long or install, by what runs them or their parts.
 _ELSEWHERE = {
@@ -43,8 +49,8 @@ _ELSEWHERE = {
 NEEDS = {"docs/guide/exporting": ("torch", "transformers", "onnxscript")}
 # What programs of a page take for granted.
 _GIVEN = {
-    "docs/dynamic-outputs": "import numpy as np; image = np.load('image.npy')\n",
-    "docs/conformance": "import numpy as np; array = np.load('input.npy')\n",
+    "docs/records/dynamic-outputs": "import numpy as np; image = np.load('image.npy')\n",
+    "docs/reference/conformance": "import numpy as np; array = np.load('input.npy')\n",
 }
 # A network that is tuned in seconds stands for one of pages. As pages look at layers, the module has some, although the
 # whole model by stock IREE may be as fast where the network is so small.

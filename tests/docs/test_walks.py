@@ -16,7 +16,7 @@ _STEP = re.compile(r"^\d+\. `(?P<path>[\w/]+\.py)`: `(?P<name>\w+)`", re.MULTILI
 
 def _walk(question: str) -> list[tuple[str, str]]:
     """The files of a walk, each with the name that it is about."""
-    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "explanation" / "design.md").read_text(encoding="utf-8")
     (section,) = (part for part in text.split("\n### ") if part.startswith(question))
     return [(step["path"], step["name"]) for step in _STEP.finditer(section.partition("\n## ")[0])]
 

@@ -59,13 +59,14 @@ def test_a_circle_of_rooms_is_named() -> None:
 
 def test_a_file_that_is_named_and_does_not_exist_is_noticed(tmp_path: Path) -> None:
     root = _checkout(tmp_path)
-    (root / "docs").mkdir()
-    for name in ("docs/design.md", "README.md", "CONTRIBUTING.md"):
-        (root / name).write_text("See `codegen/ir/f0.py`.\n", encoding="utf-8")
+    (root / "docs" / "explanation").mkdir(parents=True)
+    design = root / "docs/explanation/design.md"
+    for each in (design, root / "README.md", root / "CONTRIBUTING.md"):
+        each.write_text("See `codegen/ir/f0.py`.\n", encoding="utf-8")
     assert stale_paths(root) == []
-    (root / "docs/design.md").write_text("See `ir/f0.py`, `f0.py` and `codegen/ir/f9.py`, `0.py`.\n", encoding="utf-8")
+    design.write_text("See `ir/f0.py`, `f0.py` and `codegen/ir/f9.py`, `0.py`.\n", encoding="utf-8")
     assert stale_paths(root) == [
-        f"docs/design.md names {each}, which does not exist" for each in ("0.py", "codegen/ir/f9.py")
+        f"docs/explanation/design.md names {each}, which does not exist" for each in ("0.py", "codegen/ir/f9.py")
     ]
 
 

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", type=Path, help="JSON file for what the assembler says of each kernel, kept as it goes")
     parser.add_argument("--seconds", type=float, default=math.inf, help="time after which no layer is begun")
     parser.add_argument("--jobs", type=_positive, default=1, help="layers that are compiled at the same time")
-    parser.add_argument("--record", action="store_true", help="record the table that docs/cuda.md shows")
+    parser.add_argument("--record", action="store_true", help="record the table that docs/records/cuda.md shows")
     options = parser.parse_args(arguments)
     if options.record and (options.arch or options.model or options.routine):
         parser.error("--record is for all architectures, layers and routines")

@@ -1,4 +1,4 @@
-"""Known failures: defects of IREE or ONNX Runtime, each with a minimal model in docs/iree-notes.md, and some others."""
+"""Known failures: defects of IREE or ONNX Runtime, with minimal models in docs/records/iree-notes.md, and others."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _OPTIMISTIC_BANDWIDTH = {"cpu": 400e9, "vulkan": 4e12, "cuda": 2e13}
 
 # Of bf16.
 _ROUNDOFF = 2.0**-8
-# Of what was not measured: what it is for the largest tiles, docs/kernels.md.
+# Of what was not measured: what it is for the largest tiles, docs/records/kernels.md.
 _MOST_EXCESS = 10.0
 
 

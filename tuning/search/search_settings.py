@@ -44,7 +44,7 @@ class SearchSettings:
 
 
 INFORMED = SearchSettings(share=0.2, gain=0.002)
-"""Limits where many networks were measured elsewhere: chosen with families of them held out (docs/tuning.md)."""
+"""Limits where many networks were measured elsewhere: chosen with families of them held out, docs/records/tuning.md."""
 
 
 def settings_for(variants: Iterable[DescribedVariant], shipped: Sequence[Sample], threads: int) -> SearchSettings:

@@ -26,7 +26,7 @@ WORKGROUP_PARAMETERS = (_ROWS, _PANELS, _OTHERS, SHARES)
 # Seconds in which a worker takes a workgroup and begins to compute it.
 _CLAIM = 1e-7
 # Seconds until another worker has begun, if it is awake, and if it sleeps: waking it takes 5 to 45 µs, of which this is
-# the geometric mean (docs/kernels.md). Which of them it is depends on the layers before.
+# the geometric mean (docs/records/kernels.md). Which of them it is depends on the layers before.
 _HAND_OVERS = (1e-6, 1.5e-5)
 # A number of workgroups must be predicted to take less than this fraction of the formula's time.
 _WORTHWHILE = 0.98

@@ -113,7 +113,7 @@ PLAIN_TRAITS = Traits()
 """Traits of what is measured but belongs to no routine, such as conversions."""
 
 LOWERED = Traits(slowdown=_LOWERED_SLOWDOWN, beside_kernels=frozenset())
-"""Traits of routines whose code IREE generates; kernels are faster (docs/kernels.md)."""
+"""Traits of routines whose code IREE generates; kernels are faster (docs/records/kernels.md)."""
 
 
 @dataclass(frozen=True)

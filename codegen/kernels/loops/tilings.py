@@ -142,7 +142,7 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     """Tilings, best guess first.
 
     One has half of the sums that the registers could hold: these hide the latency of multiply-adds as well, and are
-    often faster, which the model does not see (docs/tuning.md, "The whole tile space").
+    often faster, which the model does not see (docs/records/tuning.md, "The whole tile space").
     """
     vectors = -(-work.channels // machine.lanes)
     rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)

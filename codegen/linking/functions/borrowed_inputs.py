@@ -1,8 +1,8 @@
 """Keeps modules from writing into their caller's inputs.
 
 IREE lets operations that work in place, such as a sort or a scatter, overwrite an input if nothing reads it later,
-though the caller may (docs/iree-notes.md). A transfer to the device on which the input is already keeps that from
-happening: IREE makes a copy of what is overwritten, and nothing of what is only read.
+though the caller may (docs/records/iree-notes.md). A transfer to the device on which the input is already keeps that
+from happening: IREE makes a copy of what is overwritten, and nothing of what is only read.
 """
 
 from __future__ import annotations

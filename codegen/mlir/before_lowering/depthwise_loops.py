@@ -1,7 +1,7 @@
 """Writes depthwise convolutions out for Vulkan, where IREE compiles its named operations to wrong results.
 
 Their loops over pixels come before the one over channels, and the result has them the other way round: of two and more
-channels some are left out, and stay 0 (docs/iree-notes.md). With loops in the order of the result it is right.
+channels some are left out, and stay 0 (docs/records/iree-notes.md). With loops in the order of the result it is right.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 IREE 3.13 takes a dispatch without operands for a fill, which each of its readers may repeat in place of a copy. Once
 copies are gone it merges equal dispatches again. Two operations that overwrite their indices, as sorts do, then share
-one buffer, and the second sorts what the first has left (docs/iree-notes.md). Constants are always copied. Barriers
-keep IREE from cloning small ones into the dispatches that overwrite them, which then do not compile.
+one buffer, and the second sorts what the first has left (docs/records/iree-notes.md). Constants are always copied.
+Barriers keep IREE from cloning small ones into the dispatches that overwrite them, which then do not compile.
 """
 
 from __future__ import annotations

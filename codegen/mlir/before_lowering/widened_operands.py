@@ -2,7 +2,7 @@
 
 A dispatch into which IREE clones what widens operands, such as casts from 8 bits, holds the wide ones in memory that a
 workgroup shares. Each thread writes one element, and reads others' without a barrier in between
-(docs/iree-notes.md). What is behind an optimisation barrier is not cloned, and becomes a dispatch of its own.
+(docs/records/iree-notes.md). What is behind an optimisation barrier is not cloned, and becomes a dispatch of its own.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ _SLOWER = Rejected("code that IREE generates is slower than kernels that fill th
 def shortlisted(candidates: Candidates, graph: LayerGraph, pins: Sequence[Pin]) -> Candidates:
     """For each task with kernels that fill their vectors, candidate 0 and its kernels; all candidates of other tasks.
 
-    Most of IREE's lowerings are much slower than the kernels (docs/kernels.md). They are kept only if their routine's
-    ``beside_kernels`` or a pin names them. What has kernels on one device keeps other lowerings on another.
+    Most of IREE's lowerings are much slower than the kernels (docs/records/kernels.md). They are kept only if their
+    routine's ``beside_kernels`` or a pin names them. What has kernels on one device keeps other lowerings on another.
 
     Args:
         candidates: of the network.

@@ -58,6 +58,6 @@ function drawAbout() {
   byId("about").replaceChildren(
     make("h2", {}, found.name), make("dl", {}, ...found.facts.flatMap(([name, value]) => term(name, value))),
     make("h2", {}, "Inputs"), tensors(found.inputs), make("h2", {}, "Outputs"), tensors(found.outputs),
-    make("p", { class: "note" }, `Made by Sartor ${report.sartor}. Times are lower quartiles of measured samples; docs/report.md says how to read this page.`),
+    make("p", { class: "note" }, `Made by Sartor ${report.sartor}. Times are lower quartiles of measured samples; docs/records/report.md says how to read this page.`),
     make("h2", {}, "Licences of the libraries inside"), make("pre", {}, byId("licences").content.textContent));
 }

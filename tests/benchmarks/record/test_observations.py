@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.record.documents import documents, with_results
-from benchmarks.record.observations import draft, figures_of, observations, untraceable
+from benchmarks.record.observations import draft, figures_of, observations, observed, untraceable
 from benchmarks.record.results import RESULTS
 from sartor.errors import UsageError
 
@@ -77,21 +77,25 @@ def test_a_list_that_is_not_completed_is_refused(tmp_path: Path) -> None:
         observations(Path("page.md"), tmp_path)
 
 
-@pytest.mark.parametrize("page", documents(Path.cwd()), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", documents(Path.cwd()), ids=lambda page: observed(page).as_posix())
 def test_documents_are_as_the_results_say(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert with_results(text, RESULTS) == text
 
 
-@pytest.mark.parametrize("page", documents(Path.cwd()), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", documents(Path.cwd()), ids=lambda page: observed(page).as_posix())
 def test_documents_have_only_figures_with_a_source(page: Path) -> None:
     assert list(untraceable(page, RESULTS)) == []
 
 
 def test_lists_are_of_documents() -> None:
-    stems = [page.stem for page in documents(Path.cwd())]
-    assert len(set(stems)) == len(stems)
-    assert {path.stem for path in (RESULTS / "observations").iterdir()} <= set(stems)
+    lists = RESULTS / "observations"
+    assert {path.relative_to(lists) for path in lists.rglob("*.toml")} <= {*map(observed, documents(Path.cwd()))}
+
+
+def test_a_list_is_found_by_the_place_of_its_page() -> None:
+    pages = ("README.md", "docs/index.md", "/docs/home/docs/records/tuning.md")
+    assert [observed(Path(page)).as_posix() for page in pages] == ["README.toml", "index.toml", "records/tuning.toml"]
 
 
 def test_whole_numbers_of_a_column_with_a_unit_are_figures() -> None:

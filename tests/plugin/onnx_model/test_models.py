@@ -1,4 +1,4 @@
-"""Real models through the whole front end; bounds and measurements are in docs/accuracy.md."""
+"""Real models through the whole front end; bounds and measurements are in docs/records/accuracy.md."""
 
 from __future__ import annotations
 

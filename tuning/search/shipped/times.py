@@ -2,7 +2,7 @@
 
 A file is for one class of instruction sets and one number of threads, and lists tasks by their facts, each with its
 variants' descriptors and microseconds. One command makes it from a database of full searches
-(``python -m benchmarks.selection ship``, docs/tuning.md).
+(``python -m benchmarks.selection ship``, docs/records/tuning.md).
 """
 
 from __future__ import annotations

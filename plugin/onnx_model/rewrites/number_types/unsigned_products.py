@@ -1,7 +1,7 @@
 """Widens unsigned operands of ``MatMulInteger`` before they are multiplied.
 
 IREE's importer multiplies operands without zero points as they are. IREE 3.13 then takes unsigned ones for signed where
-it optimises most (docs/iree-notes.md).
+it optimises most (docs/records/iree-notes.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who vouches for an operator, whatever its attributes: what ``docs/accuracy.md`` lists, and tests ask for."""
+"""Who vouches for an operator, whatever its attributes: what ``docs/records/accuracy.md`` lists, and tests ask for."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def listed() -> list[tuple[str, str, str]]:
 
 
 def as_markdown() -> str:
-    """The table of ``listed`` as ``docs/accuracy.md`` shows it."""
+    """The table of ``listed`` as ``docs/records/accuracy.md`` shows it."""
     lines = ["| operator | written from, or why |", "|---|---|"]
     return "\n".join([*lines, *(f"| `{operator}` | {source} |" for operator, _, source in listed())])
 

@@ -56,5 +56,5 @@ def test_what_is_listed_has_a_source() -> None:
 
 
 def test_the_documentation_lists_them() -> None:
-    text = (Path(__file__).parents[4] / "docs" / "accuracy.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "records" / "accuracy.md").read_text()
     assert as_markdown() in text
