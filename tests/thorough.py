@@ -20,14 +20,14 @@ TESTS = (
         f"docs/test_guide.py::test_every_command_of_the_page_runs[docs/{page}]"
         for page in (
             "guide/continuous-integration",
-            "any-size",
-            "other-cpus",
-            "kernels",
-            "dynamic-outputs",
-            "tuning-database",
-            "report",
-            "cold-start",
-            "compare",
+            "records/any-size",
+            "records/other-cpus",
+            "records/kernels",
+            "records/dynamic-outputs",
+            "records/tuning-database",
+            "records/report",
+            "records/cold-start",
+            "records/compare",
         )
     ),
     "docs/test_devices_and_machines.py::test_one_file_for_several_shapes_levels_and_devices",
