@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from sartor.codegen.ir.encoding import ATTRIBUTE
 from sartor.codegen.ir.layer import LayerKind
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import (
     Reads,
     body_of,
+    defining_op,
     indexing_maps,
     is_elementwise,
     nested,
@@ -26,6 +28,8 @@ from sartor.dialect_passes.follower_run import FollowerRun, UseGraph
 
 _BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
 _RESHAPES = frozenset({"tensor.expand_shape", "tensor.collapse_shape"})
+# What lies between the op that decodes a weight and the product by it.
+_OF_WEIGHT = frozenset({"tensor.collapse_shape", "tensor.extract_slice"})
 _PADS = frozenset({"tensor.pad"})
 _ROOT_PREFIXES = {
     "linalg.depthwise_conv": LayerKind.DEPTHWISE,
@@ -171,7 +175,7 @@ class _Partitioner:
     def _may_feed(self, op: ir.Operation, group: Group) -> bool:
         """Whether a group may take in an op before its root."""
         if group.kind is LayerKind.CONTRACTION:
-            return op.name in _RESHAPES or _keeps_rows(op)
+            return op.name in _RESHAPES or (_keeps_rows(op) and not _decodes_weight(group.root))
         if _is_grouped(group.root) and op.results[0] == group.root.operands[0]:
             return bool(op.name == "tensor.expand_shape")
         return op.name in _PADS and pads_around_images(op)
@@ -234,6 +238,14 @@ def _keeps_rows(op: ir.Operation) -> bool:
         return False
     order = [int(axis) for axis in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
     return order[-1] == len(order) - 1
+
+
+def _decodes_weight(root: ir.Operation) -> bool:
+    """Whether a product is by a weight in blocks of integers, whose kernels read a row's numbers side by side."""
+    op = defining_op(root.operands[1])
+    while op is not None and op.name in _OF_WEIGHT:
+        op = defining_op(op.operands[0])
+    return op is not None and ATTRIBUTE in op.attributes
 
 
 def _turns_batches(op: ir.Operation, root: ir.Operation) -> bool:
