@@ -15,24 +15,23 @@ import onnx
 import pytest
 
 from benchmarks.record.documents import documents
+from tests.cache_models import Decoder
 from tests.docs import test_devices_and_machines
 from tests.docs.open_encoder import open_encoder
 from tests.docs.small_network import small_network
 from tests.plugin.detector_models import detector, image
+from tests.state_models import recurrent
 from tools import command_reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GUIDES = ("quick-start", "embedding", "troubleshooting", "continuous-integration", "exporting")
+GUIDES = (
+    *("quick-start", "embedding", "troubleshooting", "tuning", "precision", "continuous-integration"),
+    *("sizes", "state", "targets", "exporting"),
+)
 # Other pages whose commands run in the folder that the guides leave.
 PAGES = (
-    *(
-        f"docs/records/{name}"
-        for name in (
-            *("report", "cold-start", "compare", "tuning-database", "other-cpus", "cuda", "kernels"),
-            *("dynamic-outputs", "any-size", "results"),
-        )
-    ),
+    *(f"docs/records/{name}" for name in ("cold-start", "other-cpus", "cuda", "kernels", "results")),
     *("docs/reference/conformance", "README"),
 )
 # Commands that take long or install, by what runs them or their parts.
@@ -49,7 +48,7 @@ _ELSEWHERE = {
 NEEDS = {"docs/guide/exporting": ("torch", "transformers", "onnxscript")}
 # What programs of a page take for granted.
 _GIVEN = {
-    "docs/records/dynamic-outputs": "import numpy as np; image = np.load('image.npy')\n",
+    "docs/guide/sizes": "import numpy as np; image = np.load('image.npy')\n",
     "docs/reference/conformance": "import numpy as np; array = np.load('input.npy')\n",
 }
 # A network that is tuned in seconds stands for one of pages. As pages look at layers, the module has some, although the
@@ -59,6 +58,8 @@ _IN_PLACE_OF = {
     "model.onnx -o model.vmfb": "model.onnx -o model.vmfb --pin '*=*' --time-budget 2",
     "detector.onnx -o detector.vmfb": "detector.onnx -o detector.vmfb --time-budget 2",
     "encoder.onnx -o encoder.vmfb": "encoder.onnx -o encoder.vmfb --time-budget 2",
+    "stream.onnx -o stream.vmfb": "stream.onnx -o stream.vmfb --time-budget 2",
+    "decoder.onnx -o decoder.vmfb": "decoder.onnx -o decoder.vmfb --time-budget 2",
     "-o build/lenet5.vmfb": "-o build/lenet5.vmfb --time-budget 2",
 }
 _BLOCK = re.compile(r"^```(?P<language>sh|python)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -81,6 +82,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(found / "image.npy", image(1.0))
     onnx.save(open_encoder(), found / "encoder.onnx")
     np.save(found / "ids.npy", np.zeros((3, 77), np.int64))
+    onnx.save(recurrent(), found / "stream.onnx")
+    onnx.save(Decoder().model(), found / "decoder.onnx")
     return found
 
 
