@@ -30,6 +30,8 @@ _WHOLE = {
     "state": ("stateN", "state_n", "staten"),
 }
 _SPELLED_IN = re.compile(r"(?P<stem>.*?)(?P<mark>_?in|_?In|_?IN|_input|Input)(?P<rest>[_.]?\d*)")
+# NVIDIA's NeMo.
+_BEGUN_IN = re.compile(r"(?P<mark>in|In|IN|input|Input)(?P<rest>_.+)")
 _OUT = {"in": "out", "In": "Out", "IN": "OUT", "input": "output", "Input": "Output"}
 
 
@@ -54,6 +56,8 @@ def successors(input: str) -> Iterator[str]:
     yield from (f"{prefix}{input}" for prefix in (*_PREFIXES, _WENET))
     yield from (f"{input}{suffix}" for suffix in _SUFFIXES)
     yield from (input.removeprefix(before) for before in _BEFORE if input.startswith(before))
+    if (begun := _BEGUN_IN.fullmatch(input)) is not None:
+        yield f"{_OUT[begun['mark']]}{begun['rest']}"
     if (spelled := _SPELLED_IN.fullmatch(input)) is not None:
         mark = spelled["mark"]
         yield f"{spelled['stem']}{mark[: len(mark) - len(mark.strip('_'))]}{_OUT[mark.strip('_')]}{spelled['rest']}"

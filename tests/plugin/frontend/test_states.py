@@ -132,6 +132,8 @@ def test_bindings_and_defaults_are_what_states_begin_with() -> None:
         ("conv_cache", "conv_cache_out"),
         ("cache_last_channel", "cache_last_channel_next"),
         ("prev_state", "state"),
+        ("input_states_1", "output_states_1"),
+        ("in_cache", "out_cache"),
     ],
 )
 def test_names_that_exporters_give(given: str, made: str) -> None:
@@ -152,6 +154,8 @@ def test_names_that_exporters_give(given: str, made: str) -> None:
         ("pastel", "presentel"),
         ("image", "image_out"),
         ("gru_input", "gru_output"),
+        ("input_1", "output_1"),
+        ("input_hidden_states", "output_hidden_states"),
         ("hidden_states", "hidden_states_out"),
         ("hidden_states", "new_hidden_states"),
         ("h", "h"),
