@@ -121,11 +121,11 @@ def open_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes
     """Leave the number of positions open in a model whose callers pass the caches, in place: these have as many
     positions as the model has behind a call, less those of the call.
 
-    Arguments and errors are those of ``cut_caches``.
+    Arguments and errors are those of ``cut_caches``, but that the given length of a cache is that before a call.
     """
     sizes = CallSizes.of(model, growing, given)
     new, axis_of = sizes.new(model), {cache.input: cache.axis for cache in growing}
-    most, source = most_positions(model, GraphEditor(model.graph), growing, given, sizes)
+    most, source = most_positions(model, GraphEditor(model.graph), growing, given, sizes, are_before=True)
     positions, shapes = SizeRange(new, most), dict[str, tuple[int | SizeRange, ...]]()
     for value in inputs_of(model):
         if value.name in axis_of:

@@ -22,9 +22,15 @@ _USUAL_MOST = 2048
 
 
 def most_positions(
-    model: ModelProto, editor: GraphEditor, growing: Sequence[Growing], given: OpenShapes, sizes: CallSizes
+    model: ModelProto,
+    editor: GraphEditor,
+    growing: Sequence[Growing],
+    given: OpenShapes,
+    sizes: CallSizes,
+    *,
+    are_before: bool = False,
 ) -> tuple[int, str]:
-    """The most positions that caches have room for, and where the number comes from.
+    """The most positions that caches have room for, those of the last call included, and where the number comes from.
 
     Args:
         model: as it was read.
@@ -32,13 +38,15 @@ def most_positions(
         growing: its caches.
         given: shapes of inputs that the user gives, in which the length of a cache is a range.
         sizes: of its inputs.
+        are_before: whether a given cache has the positions before a call alone, as callers pass it.
 
     Raises:
         UsageError: if there is no room for a call, or the shapes do not fit.
         UnsupportedModelError: if there is room for one call alone, or it cannot be told for how many.
     """
     new = sizes.new(model)
-    most, source = _most(growing, given, table_bounds(model, editor, CallFeeds(model, sizes, growing), new))
+    bounds = table_bounds(model, editor, CallFeeds(model, sizes, growing), new)
+    most, source = _most(growing, given, bounds, new if are_before else 0)
     _check_room(most, source, new)
     return most, source
 
@@ -94,8 +102,8 @@ def forget_symbols(model: ModelProto) -> None:
                 dim.Clear()
 
 
-def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableBound]) -> tuple[int, str]:
-    """The most positions, and where the number comes from."""
+def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableBound], own: int) -> tuple[int, str]:
+    """The most positions, and where the number comes from; given caches have ``own`` less."""
     asked = {each.input: given[each.input][each.axis] for each in growing if each.input in given}
     for name, size in asked.items():
         if not isinstance(size, SizeRange) or size.multiple != 1:
@@ -108,11 +116,11 @@ def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableB
         raise UsageError(f"--shape gives caches different lengths: {sorted(mosts)}")
     known = sorted((each.most, each.table) for each in bounds if each.most is not None)
     if mosts:
-        most = mosts.pop()
+        most = mosts.pop() + own
         if known and known[0][0] < most:
             raise UsageError(
-                f"--shape gives caches {most} positions, and the table '{known[0][1]}' has rows for {known[0][0]}: "
-                "give them a range up to that"
+                f"--shape gives caches {most - own} positions{' before a call' if own else ''}, and the table "
+                f"'{known[0][1]}' has rows for {known[0][0] - own}: give them a range up to that"
             )
         return most, "as given"
     if unknown := next((each.table for each in bounds if each.most is None), None):

@@ -23,6 +23,7 @@ from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from tests.cache_models import Decoder
+from tests.genai_models import BuiltDecoder
 from tests.plugin.calling import call, parsed
 
 DECODER = Decoder(layers=1, has_mask=True)
@@ -74,10 +75,10 @@ def feeds(past: int, masked: int | None = None) -> dict[str, Array]:
 
 def test_caches_of_any_length_are_taken_and_given(artifact: Artifact, model: Path) -> None:
     reference = OnnxRuntimeReference(model, threads=1)
-    assert artifact.sizes[0] == f"positions=1..{MOST}, as given; caches have 1 less"
+    assert artifact.sizes[0] == f"positions=1..{MOST + 1}, as given; caches have 1 less"
     with Session(artifact.path, threads=1) as session:
         assert not session.get_states()
-        for past in (0, 1, MOST - 1, 0):
+        for past in (0, 1, MOST, 0):
             given, expected = session.run(None, feeds(past)), reference(feeds(past))
             assert given[1].shape == (1, DECODER.groups, past + 1, DECODER.width)
             assert relative_error(given, expected) < 1e-5, past
@@ -101,7 +102,7 @@ def test_the_manifest_says_how_long_caches_are(artifact: Artifact) -> None:
             7,
             r"'positions' is 7 in dimension 1 of input 'attention_mask' and 6 in dimension 2 of input 'past.*1 less",
         ),
-        (MOST, None, f"input 'attention_mask' has the size {MOST + 1}"),
+        (MOST + 1, None, f"input 'attention_mask' has the size {MOST + 2}"),
     ],
 )
 def test_other_lengths_are_refused(artifact: Artifact, past: int, masked: int | None, said: str) -> None:
@@ -109,7 +110,7 @@ def test_other_lengths_are_refused(artifact: Artifact, past: int, masked: int | 
         session.run(None, feeds(past, masked))
 
 
-@pytest.mark.parametrize(("past", "masked"), [(3, 4), (1, 4), (3, 2), (MOST, MOST + 1), (0, 1)])
+@pytest.mark.parametrize(("past", "masked"), [(3, 4), (1, 4), (3, 2), (MOST + 1, MOST + 2), (0, 1)])
 def test_stock_tools_run_it_and_the_module_refuses_masks_of_another_length(
     artifact: Artifact, model: Path, tmp_path: Path, past: int, masked: int
 ) -> None:
@@ -120,7 +121,7 @@ def test_stock_tools_run_it_and_the_module_refuses_masks_of_another_length(
         options.append(f"--input=@{tmp_path / f'{index}.npy'}")
     command = [str(Path(sysconfig.get_path("scripts")) / "iree-run-module"), f"--module={artifact.path}", *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if masked != past + 1 or past == MOST:
+    if masked != past + 1 or past > MOST:
         assert result.returncode != 0
         assert "INVALID_ARGUMENT" in result.stderr or "a size is not in the range" in result.stderr
     else:
@@ -147,3 +148,27 @@ def test_beams_reorder_caches_whose_length_tells_the_number_of_positions(
             typed = {**typed, "beam_idx": np.array([2, 0, 0])}
             del typed["attention_mask"]
             assert relative_error(session.run(None, typed), reference(typed)) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["genai", "standard"])
+def test_operators_that_append_take_caches_of_any_length(kind: str, tmp_path: Path) -> None:
+    """ONNX Runtime's attention as GenAI's model builder has it, and ONNX's own: no length of theirs is told."""
+    sizes = BuiltDecoder(layers=1) if kind == "genai" else Decoder(layers=1, is_standard=True)
+    model = sizes.model()
+    path = tmp_path / "decoder.onnx"
+    onnx.save(model, path)
+    config = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", time_budget=0, finds_states=False)
+    made = sartor.compile(path, config)
+    assert made.sizes[0].startswith(f"positions=1..{sizes.positions}, as long as the table ")
+    reference = OnnxRuntimeReference(path, threads=1)
+    with Session(made.path, threads=1) as session:
+        assert not session.get_states()
+        for past in (0, 1, sizes.positions - 1, 6):
+            random, given = np.random.default_rng(past), dict[str, Array]()
+            known = {"input_ids": past % DECODER.words, "position_ids": past}
+            for name in reference.input_names:
+                shape = (1, sizes.groups, past, sizes.width)
+                given[name] = np.array([[known[name]]]) if name in known else np.ones((1, past + 1), np.int64)
+                if "past" in name:
+                    given[name] = random.standard_normal(shape).astype(np.float32)
+            assert relative_error(session.run(None, given), reference(given)) < 1e-5, past
