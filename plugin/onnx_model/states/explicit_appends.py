@@ -65,13 +65,13 @@ def append_explicitly(model: ModelProto, *, several: bool = False) -> tuple[str,
     standard = StandardAttention(tokens, several=several)
 
     def rule(node: NodeProto) -> list[NodeProto] | None:
-        before, grouped = standard.grouped(node, editor) or ([], node)
+        before, grouped, after = standard.grouped(node, editor) or ([], node, [])
         written = _explicit(grouped, editor, kind)
         if written is None:
             return None
         if grouped is not node:
             standard.keep(grouped)
-        return [*before, *written]
+        return [*before, *written, *after]
 
     return editor.rewrite(rule)
 

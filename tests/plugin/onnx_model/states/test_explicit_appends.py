@@ -105,17 +105,26 @@ def test_masks_of_onnx_s_operator_are_added(
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("kind", [TensorProto.BOOL, TensorProto.FLOAT])
-def test_a_token_that_sees_no_key_leaves_others_as_they_are(kind: int, *, is_causal: bool) -> None:
-    """A call that is filled up with a token in front, which no other sees."""
-    model, given = masked(kind, ("sequence", "total"), is_causal=is_causal), feeds(4, Decoder(width=8))
-    visible = np.ones((4, PAST + 4), np.bool_)
-    visible[0], visible[:, PAST] = False, False
+@pytest.mark.parametrize("rank", [2, 3, 4])
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_a_token_that_sees_no_key_gets_zeros(kind: int, rank: int, tokens: int, *, is_causal: bool) -> None:
+    """As of ONNX Runtime and ONNX: a call that is filled up with a token in front, which no other sees. Another one
+    sees later tokens alone, which its place hides."""
+    shape = ("batch", 4, "sequence", "total")[4 - rank :]
+    model, given = masked(kind, shape, is_causal=is_causal), feeds(tokens, Decoder(width=8))
+    visible = np.ones([1, 4, tokens, PAST + tokens][4 - rank :], np.bool_)
+    visible[..., 0, :], visible[..., PAST] = False, False
+    if tokens > 1:
+        visible[..., 2, : PAST + 3] = False
+    if rank > 2:
+        visible[..., 1, 0, PAST] = True
     given["mask"] = visible if kind == TensorProto.BOOL else np.where(visible, 0, -np.inf).astype(np.float32)
     right = outputs(model, given)
-    append_explicitly(model, several=True)
+    append_explicitly(model, several=tokens > 1)
     found = outputs(model, given)
     assert all(np.isfinite(array).all() for array in found)
-    np.testing.assert_allclose(found[0][:, 1:], right[0][:, 1:], rtol=1e-4, atol=1e-5)
+    for one, other in zip(found, right, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [None, (1, 1, 1, 3)])
