@@ -66,8 +66,7 @@ def _decoder_masked_attention(node: NodeProto, editor: GraphEditor) -> list[Node
     sizes = _Sizes(shape[0], beams, int(options["num_heads"]), room[3], room[2])
     emit = Emitter(editor, node)
     query, key, value = _operands(emit, sizes)
-    before = emit("Reshape", node.input[_LENGTH], emit.constant([1], "one"), part="before")
-    before = emit("Cast", before, part="before", to=TensorProto.INT64)
+    before = _before(emit, sizes)
     keys, values = (
         _written(emit, sizes, before, new, node.input[index], part)
         for new, index, part in ((key, _PAST_KEY, "keys"), (value, _PAST_VALUE, "values"))
@@ -145,6 +144,17 @@ def _operands(emit: Emitter, sizes: _Sizes) -> tuple[str, str, str]:
     shape = emit.constant(sizes.per_head(1), "heads")
     query, key, value = (emit("Reshape", name, shape, part="heads") for name in names)
     return query, key, value
+
+
+def _before(emit: Emitter, sizes: _Sizes) -> str:
+    """The number of positions before the token, int64 of shape [1].
+
+    It is a row of a table of as many numbers as buffers have room for, so that whoever runs the module refuses others
+    as it does tokens that a model does not know: nothing would be written for them.
+    """
+    places = emit.shared_constant(np.arange(sizes.room, dtype=np.int64), "places")
+    length = emit("Reshape", emit.node.input[_LENGTH], emit.constant([1], "one"), part="length")
+    return emit("Gather", places, length, part="before", axis=0)
 
 
 def _positions(emit: Emitter, sizes: _Sizes) -> str:

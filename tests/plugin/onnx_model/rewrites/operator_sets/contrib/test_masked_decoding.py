@@ -9,6 +9,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.preparing.table_rows import table_rows
 from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
 from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.plugin.onnx_model.builders import run
@@ -100,6 +101,11 @@ def test_results_and_buffers_are_those_of_the_definition(prepare_quickly: Prepar
         for output, wanted in zip(names, expected, strict=True):
             assert results[output].shape == wanted.shape, name
             np.testing.assert_allclose(results[output], wanted, rtol=1e-5, atol=3e-6, err_msg=name)
+
+
+def test_lengths_are_rows_of_buffers_so_that_others_are_refused(prepare_quickly: Prepare) -> None:
+    model, _ = _model(_feeds(2), past_present_share_buffer=1)
+    assert table_rows(prepare_quickly(model).model) == {"length": _ROOM}
 
 
 @pytest.mark.parametrize(
