@@ -114,6 +114,8 @@ class _Opening:
         Raises:
             UnsupportedModelError: if it is not.
         """
+        if not self._folds_alike(layer, twin):
+            return False
         ends = self._ends(layer, twin)
         try:
             task = self._opened(layer.task, twin.task, found.task.inputs, ends)
@@ -125,6 +127,15 @@ class _Opening:
         if codes[0] != codes[1]:
             raise _differing(layer, f"it computes otherwise where {_sizes(self._fit)} than where sizes are large")
         return True
+
+    def _folds_alike(self, layer: Layer, twin: Layer) -> bool:
+        """Whether weights are the same constants: what is too large to be folded at the largest size, as a mask, may
+        not be too large at a small one, where a later step of it is the constant."""
+        pairs = (
+            (self._weights[name], self._twin_weights[other])
+            for name, other in zip(layer.weights, twin.weights, strict=True)
+        )
+        return all((one.ndim, one.dtype) == (other.ndim, other.dtype) for one, other in pairs)
 
     def _fusions(self) -> Iterator[Fusion]:
         """What kernels compute together: the products and softmaxes of attention, and patches with what reads them."""

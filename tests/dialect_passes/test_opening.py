@@ -277,6 +277,10 @@ def test_a_third_import_tells_what_only_seems_to_be_constant(
     assert unconfirmed(graph, *networks, fit) == ()
     other = replace(small.graph, layers=tuple(replace(layer, name="other") for layer in small.graph.layers))
     assert unconfirmed(graph, networks[0], (other, small.weights), fit) == tuple(layer.name for layer in graph.layers)
+    # What is folded further where sizes are small is another constant.
+    folded = {name: array[np.newaxis] for name, array in small.weights.items()}
+    unknown = unconfirmed(graph, networks[0], (small.graph, folded), fit)
+    assert unknown == tuple(layer.name for layer in graph.layers if layer.weights)
 
 
 def test_weights_that_depend_on_sizes_are_refused(tmp_path: Path) -> None:
