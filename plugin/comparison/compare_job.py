@@ -21,6 +21,7 @@ from sartor.reference.expected_outputs import Expectation
 from sartor.reference.random_inputs import sample_inputs
 from sartor.reference.sample_styles import dependent_outputs, silent_outputs
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
+from sartor.reference.tied_codes import coded_outputs
 from sartor.reference.tolerance import has_half_precision, tolerance
 from sartor.runtime.driver.bound_input import Bindings, BoundInput
 from sartor.runtime.driver.signature import Array, Signature
@@ -72,6 +73,7 @@ class Answer:
         rounded: the caches that the reference took rounded to a narrower type of the model's, in the module's type.
         unchecked: outputs that are constant or arbitrary on these inputs, so that they cannot be compared.
         reference: who computed the outputs, as messages say it.
+        coded: outputs that hold codes of numbers, which ties leave open.
     """
 
     names: tuple[str, ...]
@@ -83,6 +85,7 @@ class Answer:
     reference: str
     amplifies: bool = False
     rounded: Mapping[str, Array] = field(default_factory=dict)
+    coded: frozenset[str] = frozenset()
 
 
 def ask(pool: WorkerPool, question: Question) -> Answer:
@@ -158,7 +161,7 @@ def _answer(question: Question) -> Answer:
     names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
     prepared = prepare(model, shapes, bindings=bindings, widens=question.widens).model
-    asked = without_weights(prepared)
+    asked, coded = without_weights(prepared), coded_outputs(prepared)
     take_out_quantisation(prepared)
     expectation = Expectation(
         (question.model,), prepared, narrow=question.narrow, bound=question.bound, left_out=asked_for.left_out
@@ -189,6 +192,7 @@ def _answer(question: Question) -> Answer:
         reference,
         amplifies,
         rounded,
+        coded,
     )
 
 

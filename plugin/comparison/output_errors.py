@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sartor.comparison.compare_job import Answer
+from sartor.reference.tied_codes import is_tied
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import count_not_finite, output_error
 
@@ -95,7 +96,11 @@ class OutputErrors:
 def _errors(outputs: Mapping[str, Array], right: Answer) -> dict[str, float]:
     expected = dict(zip(right.names, zip(right.outputs, right.scales, strict=True), strict=True))
     errors = {
-        name: output_error(output, expected[name][0], scale=expected[name][1]) if name in expected else math.inf
+        name: _error(output, *expected[name], is_coded=name in right.coded) if name in expected else math.inf
         for name, output in outputs.items()
     }
     return errors | {name: math.inf for name in expected if name not in outputs}
+
+
+def _error(output: Array, right: Array, scale: Array, *, is_coded: bool) -> float:
+    return 0.0 if is_coded and is_tied(output, right) else output_error(output, right, scale=scale)

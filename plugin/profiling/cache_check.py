@@ -1,6 +1,7 @@
 """Checks a module that keeps caches as it is used: calls one after another, beside the user's model.
 
-The reference takes caches that are its own, never the module's, and grow as the model's own outputs make them.
+The reference takes caches that are its own, never the module's, and grow as the model's own outputs make them. Of
+caches in 8 bits those codes are the module's that lie as near.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sartor.codegen.ir.sizes.dims import Extent
 from sartor.errors import DeviceError, UsageError
 from sartor.profiling.state_check import CALLS, CallErrors, ComparedCall, checked_in_session, errors_of_calls
 from sartor.profiling.verify_job import Check
+from sartor.reference.tied_codes import is_tied
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.cache import Cache
@@ -130,8 +132,16 @@ class _Calls:
             given |= {cache.output: kept[cache.input] for cache in self._model.caches}
             expected = [right[name] for name in self._outputs]
             scales = [output_scale(each, lenience=LAYER) for each in expected]
-            yield [given[name] for name in self._outputs], expected, scales
-            held, before = {cache.input: right[cache.output] for cache in self._model.caches}, before + step.count
+            yield self._check.settled([given[name] for name in self._outputs], expected), expected, scales
+            held, before = dict(self._held(given, right)), before + step.count
+
+    def _held(self, given: Mapping[str, Array], right: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """The caches with which the reference goes on: its own, but for codes that a tie leaves open. Those of the
+        module are as right, and others would change all that later calls give."""
+        for cache in self._model.caches:
+            name, own = cache.output, right[cache.output]
+            is_open = name in self._check.coded and is_tied(given[name], own)
+            yield cache.input, given[name] if is_open else own
 
     def _begun(self, name: str, kept: Array) -> Array:
         """A cache without positions as the model takes it, which may be kept in a wider type."""

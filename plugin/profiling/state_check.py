@@ -26,8 +26,8 @@ from sartor.tuning.workers.protocol import WorkerError
 
 CALLS = (8, 3)
 """Calls of one sequence, and then, after a reset, of another."""
-# Different inputs, if there are as many.
-_MOST_SAMPLES = 8
+MOST_SAMPLES = 8
+"""Different inputs, if there are as many."""
 # An error is said to grow if the last call of a sequence has so many times that of the first.
 _GROWN = 4.0
 
@@ -126,7 +126,7 @@ def errors_of_calls(
         counts: calls of each sequence.
     """
     errors, where = list[float](), list[str]()
-    samples = cycle(islice(check.samples.since(0), _MOST_SAMPLES))
+    samples = cycle(islice(check.samples.since(0), MOST_SAMPLES))
     for count in counts:
         if errors:
             session.reset()

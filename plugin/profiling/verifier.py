@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import islice
 
+from onnx import ModelProto
+
 from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
 from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.profiling.reference_example import ReferenceExample
-from sartor.profiling.state_check import CallErrors, verify_states
+from sartor.profiling.state_check import MOST_SAMPLES, CallErrors, verify_states
 from sartor.profiling.verdicts import compares_layers, judged, judged_by_layers
 from sartor.profiling.verify_job import Check, Computed, Verified, compute_references, verify, verify_elsewhere
-from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
+from sartor.reference.tied_codes import coded_outputs
+from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet, samples_of_calls
 from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
@@ -112,8 +115,10 @@ class Verifier:
             DisturbedError, ReferenceFailedError: as ``verify``.
         """
         step = "verifying calls that keep states"
+        source = samples_of_calls(self._imported, self._samples, MOST_SAMPLES)
+        check = replace(self._check_of(build), samples=source, count=len(source))
         try:
-            calls = call(self._builder.pool, verifying, {"check": self._check_of(build), **job}, step)
+            calls = call(self._builder.pool, verifying, {"check": check, **job}, step)
         except DisturbedError:
             raise
         except (CompileError, DeviceError) as error:
@@ -186,7 +191,12 @@ class Verifier:
             threads=threads,
             bound=self._imported.bound,
             first=self._example.known,
+            coded=self._coded,
         )
+
+    @functools.cached_property
+    def _coded(self) -> frozenset[str]:
+        return coded_outputs(ModelProto.FromString(self._imported.skeleton))
 
     def _check_reference(self, build: Build) -> None:
         """Run ONNX Runtime alone, on all samples, which a module was compared with.

@@ -20,7 +20,9 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.graphs.walk import nodes
+from sartor.onnx_model.rewrites.operator_sets.contrib.cached_codes import has_codes
 from sartor.reference.expected_outputs import Disturbed
+from sartor.reference.tied_codes import coded_outputs
 from sartor.reference.tolerance import MOST_BY_ITSELF
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import output_error
@@ -32,6 +34,7 @@ _INTEGER_OPS = frozenset(
     }
 )
 _INTEGER_PREFIX = "QLinear"
+_CACHING = "GroupQueryAttention"
 _ROUNDING_OPS = frozenset(
     {
         *("DynamicQuantizeLinear", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QGemm", "QuantizeLinear", "Round"),
@@ -50,7 +53,12 @@ _NOISE = 2.0**-10
 
 def rounds(model: ModelProto) -> bool:
     """Whether a model computes with integers that represent real numbers."""
-    return any(node.op_type in _INTEGER_OPS or node.op_type.startswith(_INTEGER_PREFIX) for node in nodes(model))
+    return any(_is_integer(node) for node in nodes(model)) or bool(coded_outputs(model))
+
+
+def _is_integer(node: NodeProto) -> bool:
+    keeps_codes = node.op_type == _CACHING and has_codes(node)
+    return node.op_type in _INTEGER_OPS or node.op_type.startswith(_INTEGER_PREFIX) or keeps_codes
 
 
 def rounds_values(root: ModelProto | GraphProto | FunctionProto) -> bool:

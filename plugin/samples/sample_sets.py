@@ -111,6 +111,14 @@ def sample_set(imported: ImportedModel, given: Path | None, *, narrow: bool) -> 
     return SampleSet(DrawnSamples(imported.skeleton, count, styles), f"{count} drawn{named}", *known)
 
 
+def samples_of_calls(imported: ImportedModel, samples: SampleSet, count: int) -> SampleSource:
+    """Samples for calls one after another, which should differ, or a row in the place of another one is not seen.
+
+    The user's own are as many as there are; otherwise so many are drawn, also where single runs need fewer.
+    """
+    return samples.source if samples.are_given else DrawnSamples(imported.skeleton, count, imported.styles)
+
+
 def check_shapes(imported: ImportedModel, given: Path, shapes: Iterable[Mapping[str, tuple[int, ...]]]) -> None:
     """Make sure, before anything is tuned, that the user's samples fit the model with each of several shapes.
 
