@@ -36,6 +36,7 @@ from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_s
 from sartor.runtime.runs.row_limits import RowLimits
 from sartor.runtime.runs.small import SizedRuns, SmallRuns, is_small, known_shape
 from sartor.runtime.runs.state_access import StateAccess
+from sartor.runtime.runs.token_parts import TokenParts
 
 if TYPE_CHECKING:
     from sartor.runtime.driver.noise import NoiseSource
@@ -126,6 +127,8 @@ class Session(StateAccess):
         self._own_thread = OwnThread()
         self._may_keep = self._has_small_runs()
         self._small: SmallRuns | None = None
+        tokens = self.prompt_tokens
+        self._parts = TokenParts(*opened.signatures[:2], tokens) if tokens else None
         self._sized = SizedRuns(opened.signature) if opened.sizes and self._has_bound_runs() else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -164,7 +167,8 @@ class Session(StateAccess):
         """Run the model. Each input that is a numpy array is copied to the device once.
 
         Returns outputs in the order of ``output_names`` (None: all outputs). On a CPU device large ones are not copied.
-        Those whose size depends on data have that size.
+        Those whose size depends on data have that size. A decoder that takes prompts by parts takes any number of
+        tokens that its caches have room for.
 
         Raises:
             UsageError: if a name, an element type or a shape does not fit the model, an input is no row of the table
@@ -174,6 +178,9 @@ class Session(StateAccess):
         """
         selected = self._interface.selected(output_names)
         feeds = self._completed(feeds)
+        if (parts := self._parts) is not None and isinstance(feeds, Mapping) and (count := parts.count(feeds)):
+            names = [each.name for each in self._interface.outputs()]
+            return parts.run(self, [names[index] for index in selected], feeds, count)
         if (small := self._small_runs(feeds)) is not None and are_arrays(feeds):
             return self._run_small(small, feeds, selected)
         outputs = self._run(feeds)

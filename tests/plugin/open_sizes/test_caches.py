@@ -16,6 +16,7 @@ from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import read_manifest
+from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from tests.cache_models import POSITIONS, Decoder
@@ -85,6 +86,37 @@ def test_prompts_are_taken_by_parts(tmp_path: Path) -> None:
     with Session(made.path, threads=1) as session:
         assert session.prompt_tokens == POSITIONS // 4
         assert list(sartor.generate(session, prompt, 12)) == continued(path, 12, prompt)
+        check_calls_of_any_length(session, path)
+
+
+def check_calls_of_any_length(session: Session, path: Path) -> None:
+    """Calls of some tokens give what the model gives at once; one without room leaves the caches as they are."""
+    reference, tokens = OnnxRuntimeReference(path, threads=1), np.arange(POSITIONS)[None] % DECODER.words
+    empty = np.zeros((1, DECODER.groups, 0, DECODER.width), np.float32)
+    caches = {name: empty for name in reference.input_names if name.startswith("past")}
+    whole = {"input_ids": tokens, "position_ids": np.arange(POSITIONS)[None], "attention_mask": np.ones_like(tokens)}
+    (right, *_) = reference({**whole, **caches})
+
+    def given(held: int, count: int) -> dict[str, Array]:
+        end = held + count
+        own = {name: whole[name][:, held:end] for name in ("input_ids", "position_ids")}
+        return {**own, "attention_mask": whole["attention_mask"][:, :end]}
+
+    session.reset()
+    held = 0
+    for count in (2, 6, 7, 1, 5):
+        (found,) = session.run(None, given(held, count))
+        assert relative_error([found], [right[:, held : held + count]]) < 1e-4, count
+        held += count
+        assert session.cached_positions == held
+    for count, said in ((4, "the run has 4 tokens, and the caches hold 21 positions of 24"), (2, "input 'input_ids'")):
+        wrong = given(held, count)
+        wrong["input_ids"] = np.full((1, count), DECODER.words)
+        with pytest.raises(UsageError, match=said):
+            session.run(None, wrong)
+        assert session.cached_positions == held
+    with pytest.raises(UsageError, match="'attention_mask' has the size 3 in dimension 1, and the caches have 23"):
+        session.run(None, {**given(held, 2), "attention_mask": np.ones((1, 3), np.int64)})
 
 
 def test_a_plan_that_is_predicted_reads_keys_where_the_cache_has_them(artifact: Artifact) -> None:

@@ -1,0 +1,147 @@
+"""Runs with any number of tokens of a decoder that keeps its caches: by parts of a prompt, and by single tokens.
+
+The plans for both tell where tokens are: along the axes in which their inputs and outputs differ. A part that is not
+whole is filled up, and what it was filled up with is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from sartor.errors import SartorError, UsageError
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec
+
+# A part of a prompt takes less time than a quarter of its tokens one by one.
+WORTH = 4
+
+_Places = Mapping[str, tuple[int, ...]]
+
+
+class Decoding(Protocol):
+    """What runs tokens: a session."""
+
+    @property
+    def cached_positions(self) -> int:
+        """Positions that the caches have."""
+
+    @property
+    def most_positions(self) -> int:
+        """Positions that there is room for."""
+
+    def truncate(self, length: int) -> None:
+        """Forget the positions behind the first ``length``."""
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """Run one token, or a part of a prompt."""
+
+
+class TokenParts:
+    """The parts in which a decoder takes tokens.
+
+    Args:
+        one: what a run of one token takes and gives.
+        many: what a run of a part of a prompt takes and gives.
+        tokens: of a part.
+    """
+
+    def __init__(self, one: Signature, many: Signature, tokens: int) -> None:
+        self._many, self._tokens = many, tokens
+        self._taken, self._given = _places(one.inputs, many.inputs), _places(one.outputs, many.outputs)
+        self._rows = {
+            each.name: tuple(axis for axis, size in enumerate(each.shape) if size is None) for each in one.inputs
+        }
+
+    def count(self, feeds: object) -> int:
+        """How many tokens a run has that no plan takes at once; 0 if it is another run, or none that is right."""
+        if not isinstance(feeds, Mapping) or feeds.keys() != {each.name for each in self._many.inputs}:
+            return 0
+        arrays = [feeds[name] for name, axes in self._taken.items() if axes]
+        if not all(isinstance(each, np.ndarray) for each in feeds.values()):
+            return 0
+        if any(feeds[each.name].ndim != len(each.shape) for each in self._many.inputs):
+            return 0
+        axes = [axes for axes in self._taken.values() if axes]
+        counts = {array.shape[axis] for array, places in zip(arrays, axes, strict=True) for axis in places}
+        count = counts.pop() if len(counts) == 1 else 0
+        return count if count > 1 and count != self._tokens else 0
+
+    def run(self, session: Decoding, names: Sequence[str], feeds: Mapping[str, Array], count: int) -> list[Array]:
+        """What a run of so many tokens gives.
+
+        Raises:
+            UsageError: if the caches have no room, or a size does not fit; the caches are as before then.
+            DeviceError: if the device fails.
+        """
+        before, found = session.cached_positions, list[list[Array]]()
+        if before + count > session.most_positions:
+            raise UsageError(
+                f"the run has {count} tokens, and the caches hold {before} positions of {session.most_positions}; give "
+                "fewer, or begin again by reset()"
+            )
+        self._check(feeds, before + count)
+        done = 0
+        try:
+            while done < count:
+                part = self._next_part(count - done, session.most_positions - before - done)
+                filled = self._tokens if part > 1 else 1
+                outputs = session.run(names, self._cut(feeds, done, filled, count, before))
+                done += part
+                if part < filled:
+                    session.truncate(before + done)
+                found.append([self._first(*each, part) for each in zip(names, outputs, strict=True)])
+        except SartorError:
+            session.truncate(before)
+            raise
+        joined = zip(names, zip(*found, strict=True), strict=True)
+        return [
+            np.concatenate(parts, self._given[name][0]) if self._given[name] else parts[-1] for name, parts in joined
+        ]
+
+    def _check(self, feeds: Mapping[str, Array], total: int) -> None:
+        """Make sure that inputs which have all positions have as many as there are."""
+        for name, axes in self._rows.items():
+            for axis in axes:
+                if (size := feeds[name].shape[axis]) != total:
+                    raise UsageError(
+                        f"input '{name}' has the size {size} in dimension {axis}, and the caches have {total} "
+                        "positions with those of the run"
+                    )
+
+    def _next_part(self, left: int, room: int) -> int:
+        """How many of the tokens that are left the next run takes; it may be filled up to those of a part.
+
+        What has no axis of tokens is right behind whole parts alone.
+        """
+        is_whole = left >= self._tokens or all(self._given.values())
+        return min(left, self._tokens) if left * WORTH > self._tokens <= room and is_whole else 1
+
+    def _cut(self, feeds: Mapping[str, Array], done: int, filled: int, count: int, before: int) -> dict[str, Array]:
+        """The inputs of a run with the tokens behind the first ``done``, filled up with the last one."""
+        tokens = np.minimum(np.arange(done, done + filled), count - 1)
+        rows = np.minimum(np.arange(before + done + filled), before + count - 1)
+        found = dict(feeds)
+        for name, axes in self._taken.items():
+            for axis in axes:
+                found[name] = found[name].take(tokens, axis)
+            for axis in self._rows[name]:
+                found[name] = found[name].take(rows, axis)
+        return found
+
+    def _first(self, name: str, output: Array, count: int) -> Array:
+        """What a run gave for its own tokens."""
+        for axis in self._given[name]:
+            output = output.take(range(count), axis)
+        return output
+
+
+def _places(one: Sequence[TensorSpec], many: Sequence[TensorSpec]) -> _Places:
+    """The axes of tokens of each input, or output."""
+    return {
+        each.name: tuple(
+            axis for axis, (size, larger) in enumerate(zip(each.shape, other.shape, strict=True)) if size != larger
+        )
+        for each, other in zip(one, many, strict=True)
+    }
