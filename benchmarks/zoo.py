@@ -33,8 +33,11 @@ from benchmarks.networks import (
     shufflenet,
     squeezenet,
     ssd,
+    streams,
     transformer,
     vgg,
+    vits,
+    whisper,
 )
 from benchmarks.networks.graph import Body, assemble, header
 from sartor.errors import SartorError, UsageError
@@ -77,14 +80,31 @@ NETWORKS: dict[str, Callable[..., onnx.ModelProto]] = {
     name: partial(assemble, name, body, version=str(ZOO_VERSION)) for name, body in _BODIES.items()
 }
 
+# Of speech, as exporters write them: of one sequence, with states, and sizes that callers choose. Each takes `seed`.
+SPEECH: dict[str, Callable[[int], onnx.ModelProto]] = {
+    "enhancer_stream": streams.enhancer_stream,
+    "vad_stream": streams.vad_stream,
+    "vits": vits.vits,
+    "vits_text": vits.vits_text,
+    "vits_voice": vits.vits_voice,
+    "whisper_decoder": whisper.whisper_decoder,
+    "whisper_encoder": whisper.whisper_encoder,
+}
+
 
 def build(name: str, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
-    """Return the network `name` with static shapes; equal arguments give equal bytes.
+    """Return the network `name`, with static shapes unless it is one of `SPEECH`; equal arguments give equal bytes.
 
-    Raises UsageError for a name that is not in `NETWORKS`.
+    Raises UsageError for a name that is in neither table, and for a batch of a network of `SPEECH`.
     """
     _check_name(name)
-    return NETWORKS[name](batch=batch, seed=seed)
+    if name in NETWORKS:
+        return NETWORKS[name](batch=batch, seed=seed)
+    if batch != 1:
+        raise UsageError(f"'{name}' is of one sequence, so it has no batch of {batch}")
+    model = SPEECH[name](seed)
+    model.producer_version = str(ZOO_VERSION)
+    return model
 
 
 def write(name: str, directory: Path | str) -> Path:
@@ -122,8 +142,8 @@ def sample_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray[An
 
 
 def _check_name(name: str) -> None:
-    if name not in NETWORKS:
-        raise UsageError(f"there is no network '{name}'; choose from {', '.join(NETWORKS)}")
+    if name not in NETWORKS | SPEECH:
+        raise UsageError(f"there is no network '{name}'; choose from {', '.join(NETWORKS | SPEECH)}")
 
 
 def _sample(value: onnx.ValueInfoProto, bound: int | None, rng: np.random.Generator) -> NDArray[Any]:
@@ -176,10 +196,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="write NAME.onnx there; without it, list")
     options = parser.parse_args(arguments)
     if options.output is None:
-        print("\n".join(options.names or NETWORKS))
+        print("\n".join(options.names or NETWORKS | SPEECH))
         return 0
     try:
-        for name in options.names or NETWORKS:
+        for name in options.names or NETWORKS | SPEECH:
             print(write(name, options.output))
     except SartorError as error:
         print(f"zoo: {error}", file=sys.stderr)
