@@ -115,10 +115,8 @@ class Verifier:
             DisturbedError, ReferenceFailedError: as ``verify``.
         """
         step = "verifying calls that keep states"
-        source = samples_of_calls(self._imported, self._samples, MOST_SAMPLES)
-        check = replace(self._check_of(build), samples=source, count=len(source))
         try:
-            calls = call(self._builder.pool, verifying, {"check": check, **job}, step)
+            calls = call(self._builder.pool, verifying, {"check": self._check_of_calls(build), **job}, step)
         except DisturbedError:
             raise
         except (CompileError, DeviceError) as error:
@@ -193,6 +191,11 @@ class Verifier:
             first=self._example.known,
             coded=self._coded,
         )
+
+    def _check_of_calls(self, build: Build) -> Check:
+        """What calls one after another are compared with."""
+        source = samples_of_calls(self._imported, self._samples, MOST_SAMPLES)
+        return replace(self._check_of(build), samples=source, count=len(source))
 
     @functools.cached_property
     def _coded(self) -> frozenset[str]:

@@ -110,8 +110,8 @@ def check_calls_of_any_length(session: Session, path: Path) -> None:
         held += count
         assert session.cached_positions == held
     for count, said in ((4, "the run has 4 tokens, and the caches hold 21 positions of 24"), (2, "input 'input_ids'")):
-        wrong = given(held, count)
-        wrong["input_ids"] = np.full((1, count), DECODER.words)
+        wrong: dict[str, Array] = {"input_ids": np.full((1, count), DECODER.words)}
+        wrong |= {"position_ids": np.zeros((1, count), int), "attention_mask": np.ones((1, held + count), int)}
         with pytest.raises(UsageError, match=said):
             session.run(None, wrong)
         assert session.cached_positions == held

@@ -156,7 +156,7 @@ def test_calls_are_judged_by_the_bound_or_beyond_it_by_the_single_run(
     single: float, calls: float, status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Verifier, "_verified", lambda *_: Verified((single,), (1.0,)))
-    monkeypatch.setattr(Verifier, "_check_of", lambda *_: None)
+    monkeypatch.setattr(Verifier, "_check_of_calls", lambda *_: None)
     monkeypatch.setattr(LayerJudge, "verdict", lambda *_: LayerVerdict(1))
     monkeypatch.setattr(verifier, "call", lambda *_: CallErrors((calls,), ("",)))
     samples = SampleSet(HeldSamples(({"x": np.zeros(1)},)), "")
