@@ -71,8 +71,8 @@ def test_caches_that_callers_pass_have_a_calls_positions_less() -> None:
     model = ONE.model()
     growing = growing_caches(model, {}, finds=True)
     found = open_caches(model, growing, {"input_ids": (3, 2), KEY: (3, 2, SizeRange(1, 9), 8)})
-    assert found.shapes == {"attention_mask": (3, SizeRange(2, 9))}
-    assert found.ranges == {"positions": SizeRange(2, 9)}
+    assert found.shapes == {"attention_mask": (3, SizeRange(2, 11))}
+    assert found.ranges == {"positions": SizeRange(2, 11)}
     dims = {
         value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in model.graph.input
@@ -80,6 +80,9 @@ def test_caches_that_callers_pass_have_a_calls_positions_less() -> None:
     assert dims[KEY] == dims[VALUE] == [3, 2, "positions - 2", 8]
     assert dims["attention_mask"] == [3, "positions"]
     assert dims["input_ids"] == [3, 2]
+    longer = {"input_ids": (1, 2), KEY: (1, 2, SizeRange(1, POSITIONS - 1), 8)}
+    with pytest.raises(UsageError, match=f"{POSITIONS - 1} positions before a call, .* rows for {POSITIONS - 2}:"):
+        open_caches(ONE.model(), growing, longer)
 
 
 @pytest.mark.parametrize(
