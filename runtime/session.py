@@ -179,7 +179,7 @@ class Session(StateAccess):
         selected = self._interface.selected(output_names)
         feeds = self._completed(feeds)
         if (parts := self._parts) is not None and isinstance(feeds, Mapping) and (count := parts.count(feeds)):
-            names = [each.name for each in self._interface.outputs()]
+            names = [output.name for output in self._interface.outputs()]
             return parts.run(self, [names[index] for index in selected], feeds, count)
         if (small := self._small_runs(feeds)) is not None and are_arrays(feeds):
             return self._run_small(small, feeds, selected)

@@ -38,7 +38,7 @@ def _is_coded(name: str, editor: GraphEditor) -> bool:
         if _to_codes(node, editor):
             return True
         if node.op_type in _MOVING:
-            pending += [each for each in node.input if each not in seen]
+            pending += [operand for operand in node.input if operand not in seen]
             seen.update(node.input)
     return False
 

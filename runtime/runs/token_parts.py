@@ -51,17 +51,17 @@ class TokenParts:
         self._many, self._tokens = many, tokens
         self._taken, self._given = _places(one.inputs, many.inputs), _places(one.outputs, many.outputs)
         self._rows = {
-            each.name: tuple(axis for axis, size in enumerate(each.shape) if size is None) for each in one.inputs
+            spec.name: tuple(axis for axis, size in enumerate(spec.shape) if size is None) for spec in one.inputs
         }
 
     def count(self, feeds: object) -> int:
         """How many tokens a run has that no plan takes at once; 0 if it is another run, or none that is right."""
-        if not isinstance(feeds, Mapping) or feeds.keys() != {each.name for each in self._many.inputs}:
+        if not isinstance(feeds, Mapping) or feeds.keys() != {spec.name for spec in self._many.inputs}:
             return 0
         arrays = [feeds[name] for name, axes in self._taken.items() if axes]
-        if not all(isinstance(each, np.ndarray) for each in feeds.values()):
+        if not all(isinstance(array, np.ndarray) for array in feeds.values()):
             return 0
-        if any(feeds[each.name].ndim != len(each.shape) for each in self._many.inputs):
+        if any(feeds[spec.name].ndim != len(spec.shape) for spec in self._many.inputs):
             return 0
         axes = [axes for axes in self._taken.values() if axes]
         counts = {array.shape[axis] for array, places in zip(arrays, axes, strict=True) for axis in places}
@@ -75,7 +75,7 @@ class TokenParts:
             UsageError: if the caches have no room, or a size does not fit; the caches are as before then.
             DeviceError: if the device fails.
         """
-        before, found = session.cached_positions, list[list[Array]]()
+        before, results = session.cached_positions, list[list[Array]]()
         if before + count > session.most_positions:
             raise UsageError(
                 f"the run has {count} tokens, and the caches hold {before} positions of {session.most_positions}; give "
@@ -91,11 +91,11 @@ class TokenParts:
                 done += part
                 if part < filled:
                     session.truncate(before + done)
-                found.append([self._first(*each, part) for each in zip(names, outputs, strict=True)])
+                results.append([self._first(*named, part) for named in zip(names, outputs, strict=True)])
         except SartorError:
             session.truncate(before)
             raise
-        joined = zip(names, zip(*found, strict=True), strict=True)
+        joined = zip(names, zip(*results, strict=True), strict=True)
         return [
             np.concatenate(parts, self._given[name][0]) if self._given[name] else parts[-1] for name, parts in joined
         ]
@@ -122,13 +122,13 @@ class TokenParts:
         """The inputs of a run with the tokens behind the first ``done``, filled up with the last one."""
         tokens = np.minimum(np.arange(done, done + filled), count - 1)
         rows = np.minimum(np.arange(before + done + filled), before + count - 1)
-        found = dict(feeds)
+        inputs = dict(feeds)
         for name, axes in self._taken.items():
             for axis in axes:
-                found[name] = found[name].take(tokens, axis)
+                inputs[name] = inputs[name].take(tokens, axis)
             for axis in self._rows[name]:
-                found[name] = found[name].take(rows, axis)
-        return found
+                inputs[name] = inputs[name].take(rows, axis)
+        return inputs
 
     def _first(self, name: str, output: Array, count: int) -> Array:
         """What a run gave for its own tokens."""
@@ -140,8 +140,8 @@ class TokenParts:
 def _places(one: Sequence[TensorSpec], many: Sequence[TensorSpec]) -> _Places:
     """The axes of tokens of each input, or output."""
     return {
-        each.name: tuple(
-            axis for axis, (size, larger) in enumerate(zip(each.shape, other.shape, strict=True)) if size != larger
+        spec.name: tuple(
+            axis for axis, (size, larger) in enumerate(zip(spec.shape, other.shape, strict=True)) if size != larger
         )
-        for each, other in zip(one, many, strict=True)
+        for spec, other in zip(one, many, strict=True)
     }

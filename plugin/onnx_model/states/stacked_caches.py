@@ -42,8 +42,8 @@ def append_to_stacks(model: ModelProto) -> tuple[str, ...]:
     version = opset(model)
     editor = GraphEditor(model.graph)
     changed = list[str]()
-    while (found := _next_stack(editor)) is not None:
-        node, halves = found
+    while (stack := _next_stack(editor)) is not None:
+        node, halves = stack
         changed.append(node.name)
         _append_at_once(node, halves, editor, version)
     if changed:
@@ -54,8 +54,8 @@ def append_to_stacks(model: ModelProto) -> tuple[str, ...]:
 
 def _next_stack(editor: GraphEditor) -> tuple[NodeProto, tuple[_Half, _Half]] | None:
     """A node that stacks keys and values that it appended to, and what it stacks."""
-    found = ((node, _stacked(node, editor)) for node in editor.nodes)
-    return next(((node, halves) for node, halves in found if halves is not None), None)
+    stacks = ((node, _stacked(node, editor)) for node in editor.nodes)
+    return next(((node, halves) for node, halves in stacks if halves is not None), None)
 
 
 def _stacked(node: NodeProto, editor: GraphEditor) -> tuple[_Half, _Half] | None:
@@ -105,7 +105,7 @@ def _axes_of(node: NodeProto, operator: str, editor: GraphEditor) -> list[int]:
         return []
     given = attributes(node).get("axes")
     axes = editor.constant(optional_input(node, 1)) if given is None else given
-    return [] if axes is None else [int(each) for each in axes]
+    return [] if axes is None else [int(axis) for axis in axes]
 
 
 def _append_at_once(node: NodeProto, halves: tuple[_Half, _Half], editor: GraphEditor, version: int) -> None:
@@ -118,5 +118,5 @@ def _append_at_once(node: NodeProto, halves: tuple[_Half, _Half], editor: GraphE
         place = emit.editor.add_constant(f"{half.node.name}/place", np.array(half.place, np.int64))
         emit("Gather", node.output[0], place, part="half", output=half.node.output[0], axis=0)
     dropped = [node, *(half.node for half in halves)]
-    kept = [each for each in editor.nodes if not any(each is other for other in dropped)]
+    kept = [node for node in editor.nodes if not any(node is other for other in dropped)]
     editor.set_nodes([*kept, *emit.nodes])

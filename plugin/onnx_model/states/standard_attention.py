@@ -95,7 +95,7 @@ class StandardAttention:
     def _visible(self, emit: Emitter, node: NodeProto) -> str:
         """Whether a call's positions, one a row, see each key that their places allow."""
         past, new = self._counts(emit, node)
-        none, one = (emit.constant(np.array(each, np.int64), "bound") for each in (0, 1))
+        none, one = (emit.constant(np.array(bound, np.int64), "bound") for bound in (0, 1))
         axis = emit.constant([0], "axis")
         total = emit("Squeeze", emit("Add", past, new, part="total"), axis, part="total")
         own = emit("Range", emit("Squeeze", past, axis, part="past"), total, one, part="own")
