@@ -128,7 +128,7 @@ class Session(StateAccess):
         self._may_keep = self._has_small_runs()
         self._small: SmallRuns | None = None
         tokens = self.prompt_tokens
-        self._parts = TokenParts(*opened.signatures[:2], tokens) if tokens else None
+        self._parts = TokenParts(opened.signatures[0], opened.signatures[1], tokens) if tokens else None
         self._sized = SizedRuns(opened.signature) if opened.sizes and self._has_bound_runs() else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -178,9 +178,9 @@ class Session(StateAccess):
         """
         selected = self._interface.selected(output_names)
         feeds = self._completed(feeds)
-        if (parts := self._parts) is not None and isinstance(feeds, Mapping) and (count := parts.count(feeds)):
+        if (parts := self._parts) is not None and (tokens := parts.arrays(feeds)):
             names = [output.name for output in self._interface.outputs()]
-            return parts.run(self, [names[index] for index in selected], feeds, count)
+            return parts.run(self, [names[index] for index in selected], tokens)
         if (small := self._small_runs(feeds)) is not None and are_arrays(feeds):
             return self._run_small(small, feeds, selected)
         outputs = self._run(feeds)

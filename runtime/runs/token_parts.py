@@ -54,28 +54,28 @@ class TokenParts:
             spec.name: tuple(axis for axis, size in enumerate(spec.shape) if size is None) for spec in one.inputs
         }
 
-    def count(self, feeds: object) -> int:
-        """How many tokens a run has that no plan takes at once; 0 if it is another run, or none that is right."""
+    def arrays(self, feeds: object) -> dict[str, Array]:
+        """The inputs of a run with so many tokens that no plan takes them at once; nothing for other runs."""
         if not isinstance(feeds, Mapping) or feeds.keys() != {spec.name for spec in self._many.inputs}:
-            return 0
-        arrays = [feeds[name] for name, axes in self._taken.items() if axes]
-        if not all(isinstance(array, np.ndarray) for array in feeds.values()):
-            return 0
-        if any(feeds[spec.name].ndim != len(spec.shape) for spec in self._many.inputs):
-            return 0
-        axes = [axes for axes in self._taken.values() if axes]
-        counts = {array.shape[axis] for array, places in zip(arrays, axes, strict=True) for axis in places}
-        count = counts.pop() if len(counts) == 1 else 0
-        return count if count > 1 and count != self._tokens else 0
+            return {}
+        inputs = {name: array for name, array in feeds.items() if isinstance(array, np.ndarray)}
+        if len(inputs) < len(feeds) or any(inputs[spec.name].ndim != len(spec.shape) for spec in self._many.inputs):
+            return {}
+        return inputs if self._count(inputs) not in (0, 1, self._tokens) else {}
 
-    def run(self, session: Decoding, names: Sequence[str], feeds: Mapping[str, Array], count: int) -> list[Array]:
-        """What a run of so many tokens gives.
+    def _count(self, inputs: Mapping[str, Array]) -> int:
+        """How many tokens inputs have; 0 if they differ."""
+        counts = {inputs[name].shape[axis] for name, axes in self._taken.items() for axis in axes}
+        return counts.pop() if len(counts) == 1 else 0
+
+    def run(self, session: Decoding, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        """What a run gives of which ``arrays`` told the inputs.
 
         Raises:
             UsageError: if the caches have no room, or a size does not fit; the caches are as before then.
             DeviceError: if the device fails.
         """
-        before, results = session.cached_positions, list[list[Array]]()
+        before, count, results = session.cached_positions, self._count(feeds), list[list[Array]]()
         if before + count > session.most_positions:
             raise UsageError(
                 f"the run has {count} tokens, and the caches hold {before} positions of {session.most_positions}; give "
@@ -85,7 +85,7 @@ class TokenParts:
         done = 0
         try:
             while done < count:
-                part = self._next_part(count - done, session.most_positions - before - done)
+                part = self._next_part(count - done, session.most_positions - before - done, names)
                 filled = self._tokens if part > 1 else 1
                 outputs = session.run(names, self._cut(feeds, done, filled, count, before))
                 done += part
@@ -110,12 +110,12 @@ class TokenParts:
                         "positions with those of the run"
                     )
 
-    def _next_part(self, left: int, room: int) -> int:
+    def _next_part(self, left: int, room: int, names: Sequence[str]) -> int:
         """How many of the tokens that are left the next run takes; it may be filled up to those of a part.
 
         What has no axis of tokens is right behind whole parts alone.
         """
-        is_whole = left >= self._tokens or all(self._given.values())
+        is_whole = left >= self._tokens or all(self._given[name] for name in names)
         return min(left, self._tokens) if left * WORTH > self._tokens <= room and is_whole else 1
 
     def _cut(self, feeds: Mapping[str, Array], done: int, filled: int, count: int, before: int) -> dict[str, Array]:
