@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -27,6 +29,10 @@ _STATEMENT = re.compile(
 )
 _COMMENT = re.compile(rb"#.*")
 
+# Times of files may be so much older than the clock.
+_CLOCK_STEP = 0.02
+_BEGUN = time.time()
+
 Locate = Callable[[str], Path | None]
 """Maps a dotted name to the file of the module of that name; None if there is no such module."""
 
@@ -44,8 +50,18 @@ def source_digest(*modules: str) -> str:
 
 @functools.cache
 def package_digest() -> str:
-    """Hash the package's version and all of its source, whoever imports it, which takes some hundredths of a second."""
-    return digest_of_folders([path.parent for folder in _FOLDERS if (path := locate(f"{_PACKAGE}{folder}"))])
+    """Hash the package's version and all of its source, whoever imports it, which takes some hundredths of a second.
+
+    What runs may be older than source that was changed since this process began; then it is no other process's hash.
+    """
+    folders = [path.parent for folder in _FOLDERS if (path := locate(f"{_PACKAGE}{folder}"))]
+    found = digest_of_folders(folders)
+    return f"{found} {os.urandom(16).hex()}" if _last_change(folders) > _BEGUN - _CLOCK_STEP else found
+
+
+def _last_change(folders: Sequence[Path]) -> float:
+    """When a Python file in folders was last written, moved or linked, by ``time.time()``."""
+    return max((path.stat().st_ctime for folder in folders for path in folder.rglob("*.py")), default=0.0)
 
 
 def digest_of_folders(folders: Sequence[Path]) -> str:

@@ -40,6 +40,7 @@ from sartor.costing.layer_costs import load_search
 from sartor.costing.machines import Machines, machines_of
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import UsageError
+from sartor.frontend.kept_import import forgotten_if_wrong
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import check_measurable, runs_here
 from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
@@ -65,6 +66,7 @@ from sartor.samples.rewritten_samples import check_rewrites
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
@@ -131,7 +133,8 @@ def _compile_on(
         if not (machines.are_elsewhere or is_here):
             check_measurable(config.target)
             return _compile_only(found, bench, output, config, publication)
-        with explaining, nullcontext(NEVER) if machines.are_elsewhere else stoppable() as stop:
+        stopping = nullcontext(NEVER) if machines.are_elsewhere else stoppable()
+        with explaining, forgotten_if_wrong([imported], KeptValues.of_imports()), stopping as stop:
             bench = replace(bench, time=replace(time, stop=stop))
             tuned = tune_network(found, config, bench, output.parent)
             refined, run = publish_best(
@@ -204,8 +207,8 @@ def _replay(
         check_measure(imported, samples, pool, budget)
         rounding = replace(config.calibrating, blocks=blocks_of(plan))
         imported = compensated_as(plan, imported, samples, rounding, pool, progress)
-        kept, code = KeptModules.of_user(), KeptCode.of_user()
-        builder = Builder(imported, pool, directory, config.header, progress, kept, code)
+        kept, code, imports = KeptModules.of_user(), KeptCode.of_user(), KeptValues.of_imports()
+        builder = Builder(imported, pool, directory, config.header, progress, kept, code, imports)
         if not runs_here(config.target):
             _LOG.warning("this machine does not run %s code: compiled, but not checked", config.target)
             stage_unchecked(recipe, builder, output, publication)
@@ -213,7 +216,8 @@ def _replay(
         runner = NetRunner(builder, samples, budget_of_model(budget, imported, samples))
         run = Publisher(builder, runner, output, publication).publish(recipe)
         if run.status is not Status.OK:
-            with explaining_wrong_outputs(pool, model, imported.prepared, imported.samples):
+            explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)
+            with explaining, forgotten_if_wrong([imported], imports):
                 raise refusal([run], runner.budget)
         shipped = _artifact(plan, run, output, config, publication)
         return replace(_checked(shipped, runner, samples), rejections=replayed.candidates.rejections)

@@ -19,6 +19,7 @@ from sartor.runtime.driver.noise import Noise
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.state import State
 from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.kept.values import FileState
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,27 @@ class StoredIntegers:
     name: str
     scale: float
     zero: int
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a model was imported, so that this, and what follows from it alone, can be kept for later compilations.
+
+    Attributes:
+        settings: all that importing depends on besides the model's file, pickled.
+        state: of that file when the import began.
+        found: the key under which it was kept; empty if it was imported now.
+        content: what is to be kept of it, pickled; empty if it was kept.
+        files: that it needs, and what they were when they were made.
+        weights_sha256: of the file of its weights; empty if that is not known.
+    """
+
+    settings: bytes
+    state: tuple[int, ...]
+    found: str = ""
+    content: bytes = b""
+    files: tuple[tuple[Path, FileState], ...] = ()
+    weights_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,7 @@ class ImportedModel:
         machines: what the compiler says of the target's CPUs, for a process that has not asked it (``take_answers``).
         is_hurried: whether there was no time to look at all samples by which ``styles`` are chosen.
         is_simplified: whether onnxslim simplified it, which it was not asked to, or failed to, if it did not.
+        origin: how it was imported; None if that is not to be kept.
     """
 
     path: Path
@@ -103,3 +126,4 @@ class ImportedModel:
     machines: Mapping[Question, Machine] = field(default_factory=dict)
     is_hurried: bool = False
     is_simplified: bool = True
+    origin: Origin | None = None

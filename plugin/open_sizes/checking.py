@@ -21,6 +21,7 @@ from sartor.samples.checked_samples import checked_samples
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.kept.values import KeptValues
 
 # Ranges of so many sizes are checked at all of them, larger ones at so many in the middle.
 _WHOLE = 8
@@ -95,8 +96,8 @@ def _runner(model: ImportedModel, config: CompileConfig, bench: Bench) -> NetRun
 
 
 def _builder(model: ImportedModel, config: CompileConfig, bench: Bench) -> Builder:
-    kept, code = KeptModules.of_user(), KeptCode.of_user()
-    return Builder(model, bench.pool, bench.directory, config.header, bench.progress, kept, code)
+    kept, code, imports = KeptModules.of_user(), KeptCode.of_user(), KeptValues.of_imports()
+    return Builder(model, bench.pool, bench.directory, config.header, bench.progress, kept, code, imports)
 
 
 def _is_allowed(opened: OpenImport, sizes: dict[str, int]) -> bool:

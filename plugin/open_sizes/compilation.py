@@ -12,6 +12,7 @@ from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import CompileError, SartorError, UnsupportedModelError, UsageError
+from sartor.frontend.kept_import import forgotten_if_wrong
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.onnx_model.states.cache_branch import CHOICE
@@ -31,13 +32,14 @@ from sartor.profiling.compilation.candidacy import Candidacy, find_variants
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.tuned_network import Tuned, tune_network
 from sartor.profiling.publisher import Publisher, stage_files
-from sartor.profiling.refiner import Refined
+from sartor.profiling.refinement import Refined
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.samples.checked_samples import checked_samples
 from sartor.settings.size_range import OpenShapes, SizeRange
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
@@ -149,7 +151,9 @@ def compile_open(
         sources = cut.cut.sources if cut is not None else opened.sources or tuple(map(str, found.symbols))
         making = _Making(found, config, bench, output, publication, sources)
         if cut is None or not cut.cut.caches:
-            return making.tuned() if plan is None else making.replayed(plan)
+            with forgotten_if_wrong([found.model, *(each for _, each in found.others)], KeptValues.of_imports()):
+                return making.tuned() if plan is None else making.replayed(plan)
+        # What is imported then is a file that was just written, which is not kept.
         making = making.caching(model, cut.cut)
         return (
             making.tuned_with(_prompts(model, cut.cut, opened.base.importing.states, making))

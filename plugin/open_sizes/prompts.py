@@ -22,7 +22,7 @@ from sartor.profiling.builder import Build
 from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.outputs import publish_best
 from sartor.profiling.compilation.tuned_network import Tuned
-from sartor.profiling.refiner import Refined
+from sartor.profiling.refinement import Refined
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.cache import Prompt

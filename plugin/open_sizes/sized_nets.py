@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.sizes.calls import SizedCall
+from sartor.frontend.kept_import import HashedImport
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.cache_check import CachingModel, verify_caches
 from sartor.profiling.network_runner import NetRunner
@@ -69,6 +70,13 @@ class SizedNets(NetRunner):
     def criterion(self) -> str:
         """Identifies the measure and the samples, and the calls whose mean time is measured."""
         return f"{super().criterion} {self._share:.3g} {'; '.join(str(each.call) for each in self._timed)}"
+
+    def keep(self, hashed: HashedImport) -> None:
+        """As ``NetRunner.keep``, with all sizes."""
+        super().keep(hashed)
+        for other in self.others:
+            if (own := other.runner.builder.hashed_import()) is not None:
+                other.runner.keep(own)
 
     def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
         """As ``NetRunner.profile``; times are means over calls, and the first failure at any size counts."""

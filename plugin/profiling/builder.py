@@ -16,14 +16,17 @@ from sartor.codegen.ir.states import StatePair
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.errors import CompileError, DisturbedError, LateError
 from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.kept_import import HashedImport, hashed_import, keep_import
 from sartor.frontend.states import cache_pairs, state_pairs
 from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
+from sartor.profiling.file_digests import FileDigests
 from sartor.progress import Progress
 from sartor.tuning.kept.code import KeptCode
-from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.kept.modules import Hashed, KeptModules
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net, planned_memory
-from sartor.tuning.networks.module_key import module_key, weights_digest
+from sartor.tuning.networks.module_key import module_beginning
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.replaced_manifest import replace_manifest
 from sartor.tuning.records.measurement import Status
@@ -51,6 +54,21 @@ class Build:
         return self.recipe.digest
 
 
+@dataclass(frozen=True)
+class Keepable:
+    """What is kept of a compilation once its file is right.
+
+    Attributes:
+        key: of the module; None if it is not kept.
+        module: None if it is kept already, or not to be.
+        imported: the imported model; None if that is not to be kept.
+    """
+
+    key: str | None
+    module: Hashed | None
+    imported: HashedImport | None
+
+
 @dataclass
 class Builder:
     """Compiles recipes of one model, each once.
@@ -63,6 +81,7 @@ class Builder:
         progress: told about every module.
         kept: modules of earlier compilations; None if none are to be used.
         code: translated code of earlier compilations, as workers use it; None if it is never to be removed.
+        imports: imported models of earlier compilations; None if this one is not to be kept.
     """
 
     imported: ImportedModel
@@ -72,6 +91,7 @@ class Builder:
     progress: Progress
     kept: KeptModules | None = None
     code: KeptCode | None = None
+    imports: KeptValues | None = None
     _done: dict[str, Build] = field(default_factory=dict)
     _failed: dict[str, NetRun] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -142,11 +162,26 @@ class Builder:
         """The failed run of a recipe that did not compile, with the reason."""
         return self._failed.get(recipe.digest) or NetRun(Status.COMPILE_FAILED, message="it was not compiled")
 
-    def keep(self, build: Build) -> None:
-        """Keep a module for later compilations: a published one, as others are not needed again."""
-        key = self._key(build.recipe)
+    def hashed(self, build: Build) -> Keepable:
+        """What keeping a build and its model takes time for."""
+        key, module = self._key(build.recipe), None
         if self.kept is not None and key is not None and build.digest not in self._restored:
-            self.kept.keep(key, build.files.module, build.files.weight_bytes)
+            module = self.kept.hashed(build.files.module)
+        return Keepable(key, module, self.hashed_import())
+
+    def keep(self, build: Build, hashed: Keepable) -> None:
+        """Keep a build for later compilations: a published one, as others are not needed again."""
+        if self.kept is not None and hashed.key is not None and hashed.module is not None:
+            self.kept.keep(hashed.key, hashed.module, build.files.weight_bytes)
+
+    def hashed_import(self) -> HashedImport | None:
+        """What keeping the imported model takes time for; None if it is not to be kept."""
+        return None if self.imports is None else hashed_import(self.imported, self.imports, self._digests.of)
+
+    def keep_import(self, hashed: HashedImport) -> None:
+        """Keep the imported model for later compilations, as a file of it is right."""
+        if self.imports is not None:
+            keep_import(self.imported, self.imports, hashed)
 
     def forget(self, recipe: Recipe) -> bool:
         """Compile a recipe anew when it is next built, if what is wrong may be what earlier compilations kept: its
@@ -197,7 +232,7 @@ class Builder:
 
     def _restore(self, recipe: Recipe) -> bool:
         """Use the module that an earlier compilation kept; returns whether there is one."""
-        key = self._key(recipe)
+        key = self._key(recipe, sought=True)
         if self.kept is None or key is None:
             return False
         files = replace(self._files(f"plan{next(self._numbers)}"), devices=recipe.devices)
@@ -208,16 +243,18 @@ class Builder:
         self._done[recipe.digest] = Build(recipe, replace(files, weight_bytes=weight_bytes))
         return True
 
-    def _key(self, recipe: Recipe) -> str | None:
-        """The key under which a recipe's module is kept; None if none is, as its weights lie outside it."""
+    def _key(self, recipe: Recipe, *, sought: bool = False) -> str | None:
+        """The key under which a recipe's module is kept; None if none is, as its weights lie outside it, or if it is
+        ``sought`` and surely not there."""
         if self.kept is None or self.header.external_weights is not None:
             return None
         manifest = recipe.manifest(self.imported, self.header)
-        return module_key(self._net(recipe), self._weights_digest, self.header.target, manifest)
+        beginning = module_beginning(self._net(recipe), self.header.target, manifest)
+        return f"{beginning}{self._digests.weights}" if not sought or self.kept.may_have(beginning) else None
 
     @cached_property
-    def _weights_digest(self) -> str:
-        return weights_digest(self.imported.weights)
+    def _digests(self) -> FileDigests:
+        return FileDigests(self.imported)
 
     def _compile(self, recipes: Sequence[Recipe]) -> None:
         """Compile recipes side by side, except those whose module is kept, or that differ from an earlier one in

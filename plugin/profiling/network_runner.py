@@ -11,6 +11,7 @@ from typing import TypeVar
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.errors import CompileError, DeviceError, DisturbedError
+from sartor.frontend.kept_import import HashedImport
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
@@ -76,7 +77,13 @@ class NetRunner:
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
         self._prefixes = PrefixTimer(builder)
         self._example = ReferenceExample(
-            builder.imported, samples, builder.pool, builder.progress, self._target.threads, narrow=budget.narrow
+            builder.imported,
+            samples,
+            builder.pool,
+            builder.progress,
+            self._target.threads,
+            narrow=budget.narrow,
+            kept=builder.imports,
         )
         self._verifier = Verifier(builder, samples, budget, self._example)
 
@@ -122,6 +129,11 @@ class NetRunner:
     def judged(self, build: Build) -> NetRun:
         """``verify`` and judge the run (``Verifier.judged``)."""
         return self._verifier.judged(build)
+
+    def keep(self, hashed: HashedImport) -> None:
+        """Keep the imported model and ONNX Runtime's outputs for later compilations."""
+        self._builder.keep_import(hashed)
+        self._example.keep(hashed.key)
 
     def rewritten_verdict(self, instead: str) -> LayerVerdict:
         """What the layers of the rewritten model say (``Verifier.rewritten_verdict``)."""

@@ -5,14 +5,16 @@ Earlier checks of a plan ran other files: built by an earlier compilation, or by
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from sartor.errors import CompileError, DisturbedError
+from sartor.frontend.kept_import import HashedImport
 from sartor.planning.recipe import Recipe
-from sartor.profiling.builder import Build, Builder
+from sartor.profiling.builder import Build, Builder, Keepable
 from sartor.profiling.verdicts import is_rounded
 from sartor.publishing import Publication
 from sartor.tuning.errors.error_budget import ErrorBudget
@@ -30,6 +32,9 @@ class Verifier(Protocol):
 
     def judged(self, build: Build) -> NetRun:
         """Measure the error of the outputs, and judge the run."""
+
+    def keep(self, hashed: HashedImport) -> None:
+        """Keep the imported model and ONNX Runtime's outputs for later compilations."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,20 @@ class Publisher:
         external = self.builder.header.external_weights
         with ExitStack() as dropping:
             dropping.callback(self.publication.drop, self.output, *([external] if external else []))
-            files = stage_files(build.files, self.output, external, self.publication)
-            run = self.runner.judged(replace(build, files=files))
+            with ThreadPoolExecutor(1) as beside:
+                hashing = beside.submit(self.builder.hashed, build)
+                files = stage_files(build.files, self.output, external, self.publication)
+                run = self.runner.judged(replace(build, files=files))
             if run.status is Status.OK:
-                self.builder.keep(build)
+                self._keep(build, hashing.result())
                 dropping.pop_all()
         return run
+
+    def _keep(self, build: Build, hashed: Keepable) -> None:
+        """Keep for later compilations what is right."""
+        self.builder.keep(build, hashed)
+        if hashed.imported is not None:
+            self.runner.keep(hashed.imported)
 
 
 def stage_unchecked(recipe: Recipe, builder: Builder, output: Path, publication: Publication) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from sartor.errors import CompileError, DisturbedError, ReferenceFailedError, UnsupportedModelError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.progress import Progress
+from sartor.reference.kept_outputs import keep_outputs, kept_outputs
 from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
 from sartor.samples.sample_sets import SampleSet
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.profile_job import Example
 from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.pool import WorkerPool
@@ -29,6 +31,7 @@ class ReferenceExample:
         progress: told when ONNX Runtime runs.
         threads: of ONNX Runtime.
         narrow: how coarse the scales of slices of outputs are.
+        kept: the outputs of earlier compilations; None if none are to be used.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class ReferenceExample:
         threads: int,
         *,
         narrow: bool,
+        kept: KeptValues | None = None,
     ) -> None:
         self._imported = imported
         self._samples = samples
@@ -49,6 +53,7 @@ class ReferenceExample:
         self._narrow = narrow
         self._is_told = False
         self._described, self._unvouched = "", tuple[str, ...]()
+        self._kept = kept
         self._ahead: Ahead[ReferenceOutputs | WorkerError] | None = None
 
     @property
@@ -62,8 +67,10 @@ class ReferenceExample:
         return self._unvouched
 
     def begin_ahead(self) -> None:
-        """Begin to compute the outputs beside what the pool does: every compilation needs them."""
-        self._ahead = self._reference.begin(self._pool)
+        """Begin to compute the outputs beside what the pool does, unless an earlier compilation did: every one needs
+        them."""
+        if self._found is None:
+            self._ahead = self._reference.begin(self._pool)
 
     def begin(self) -> None:
         """Compute the outputs, while no worker is busy, unless that goes on beside them.
@@ -81,7 +88,7 @@ class ReferenceExample:
         Raises:
             ReferenceFailedError: if ONNX Runtime crashes or hangs.
         """
-        return self.value if self._ahead is not None or "value" in vars(self) else None
+        return self.value if self._ahead is not None or self._found or "value" in vars(self) else None
 
     @property
     def _reference(self) -> ReferenceRun:
@@ -96,11 +103,28 @@ class ReferenceExample:
         Raises:
             ReferenceFailedError: if ONNX Runtime crashes or hangs.
         """
-        begun = None if self._ahead is None else self._ahead.value()
-        # What failed is computed again, where its error is told.
-        found = begun if isinstance(begun, ReferenceOutputs) else self._reference_outputs()
+        found = self._outputs
         self.tell(found.refused, found.described)
         return Example(self._samples.first, found.arrays, found.scales)
+
+    @functools.cached_property
+    def _outputs(self) -> ReferenceOutputs:
+        begun = self._found if self._ahead is None else self._ahead.value()
+        # What failed is computed again, where its error is told.
+        return begun if isinstance(begun, ReferenceOutputs) else self._reference_outputs()
+
+    @functools.cached_property
+    def _found(self) -> ReferenceOutputs | None:
+        """The outputs that an earlier compilation computed, of the same file by the same code."""
+        origin = self._imported.origin
+        if self._kept is None or origin is None or not origin.found:
+            return None
+        return kept_outputs(self._kept, origin.found, self._reference)
+
+    def keep(self, key: str) -> None:
+        """Keep the outputs for later compilations of the model whose import has that key."""
+        if self._kept is not None and self._found is None and "_outputs" in vars(self):
+            keep_outputs(self._kept, key, self._reference, self._outputs)
 
     def _reference_outputs(self) -> ReferenceOutputs:
         self._progress("running ONNX Runtime", 0, 1)

@@ -8,23 +8,24 @@ these before the next plan is selected.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import CompileError, DeviceError, DisturbedError, InfeasibleError, LateError
+from sartor.errors import CompileError, DisturbedError, InfeasibleError, LateError
 from sartor.planning.contenders.rival_plans import Incumbent, rival_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
-from sartor.planning.plan_selector import WORTHWHILE, PlanSelector
-from sartor.planning.recipe import Recipe, plan_with_network_times, timed_plan
+from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.recipe import Recipe, timed_plan
 from sartor.planning.tightened_limits import LimitKeeper, Reselected
 from sartor.policies import Precision
-from sartor.profiling.layers.fitted_times import fitted_times
+from sartor.profiling.placed_times import PlacedTimes
 from sartor.profiling.profiler import Profiled, Profiler
+from sartor.profiling.refinement import Refined, Refinement
+from sartor.profiling.told_plan import ToldPlan
 from sartor.tuning.cost_tables.in_network import InNetworkTimes, corrected
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
-from sartor.tuning.records.plan import ComparedPlan, Plan
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits
 
@@ -36,65 +37,8 @@ _LIMIT_ROUNDS = 4
 _TIMED_ROUNDS = 5
 # Times of rivals' layers in the network may lead to a plan that has the best of all.
 _RIVAL_ROUNDS = 2
-# Plans slower than the best by this ratio are not timed in the network, as their layers are hardly useful.
-_NEAR = 1.3
-# A prediction with a larger relative error is replaced by the sum of the times measured in the network.
-_CLOSE = 0.1
 # Layers that are fused or overlap in the unsplit model do not make up for this ratio.
 _HOPELESS = 3.0
-
-
-@dataclass(frozen=True)
-class Refined:
-    """The result of a refinement.
-
-    Attributes:
-        recipe: the recipe to build.
-        profiled: its run.
-        plan: its plan with all measured times.
-        tables: costs measured alone.
-        found: times measured in the network, fitted to its time.
-        tried: all recipes that were run.
-    """
-
-    recipe: Recipe
-    profiled: Profiled
-    plan: Plan
-    tables: Tables
-    found: InNetworkTimes
-    tried: tuple[Recipe, ...]
-
-    @property
-    def placed(self) -> Tables:
-        """The tables corrected by times in the network."""
-        return corrected(self.tables, self.found)
-
-
-@dataclass(frozen=True)
-class _State:
-    """The state of a refinement.
-
-    Attributes:
-        tried: all recipes, those of the last round included.
-        latest: recipes selected last; the next round uses the run of the first of them that ran.
-        tables: costs measured alone.
-        limits: under which plans are selected.
-        found: times measured in networks, fitted to the times of these.
-        seen: the same as they were measured.
-        profiled: the best of the tried recipes; None while limits are being tightened.
-        keeps_limits: whether the limits are final.
-        is_settled: whether times in the network select no new plan.
-    """
-
-    tried: tuple[Recipe, ...]
-    latest: tuple[Recipe, ...]
-    tables: Tables
-    limits: Limits
-    found: InNetworkTimes = field(default_factory=InNetworkTimes)
-    seen: InNetworkTimes = field(default_factory=InNetworkTimes)
-    profiled: Profiled | None = None
-    keeps_limits: bool = False
-    is_settled: bool = False
 
 
 @dataclass
@@ -115,6 +59,15 @@ class Refiner:
     budget: TimeBudget = field(default_factory=TimeBudget)
     reserve: tuple[Recipe, ...] = ()
     stock_estimate: float | None = None
+
+    @property
+    def _placed(self) -> PlacedTimes:
+        return PlacedTimes(self.profiler, self.budget, self.selector.imported)
+
+    @property
+    def _telling(self) -> ToldPlan:
+        threads = self.selector.policy.target.threads
+        return ToldPlan(self.profiler, self._placed, threads, self.stock_estimate, self._has_time)
 
     def refine(self, tables: Tables, recipes: Sequence[Recipe]) -> Refined:
         """The best right network within the limits, one of the reserve if no other is right or allowed.
@@ -144,7 +97,7 @@ class Refiner:
             CompileError: if none is right.
             LimitError: if the right ones exceed the memory limit, or none keeps to the user's error bound.
         """
-        state = _State(tuple(recipes), (recipes[0],), tables, self.selector.policy.limits)
+        state = Refinement(tuple(recipes), (recipes[0],), tables, self.selector.policy.limits)
         # The network does not change a variant's memory.
         timed = 0 if self.selector.policy.objective is Objective.MEMORY else _TIMED_ROUNDS
         rounds = [self._within_limits] * _LIMIT_ROUNDS + [self._without_rounding] + [self._by_network_times] * timed
@@ -166,7 +119,7 @@ class Refiner:
             tried = (*tried, *self.reserve)
             profiled = self.profiler.profile(tried)
         self._warn_of_lost(tried, profiled.recipe)
-        return self._told(profiled, state.tables, state.found, tried)
+        return self._telling.told(profiled, state.tables, state.found, tried)
 
     def _doubts_reserve(self, profiled: Profiled, tried: Sequence[Recipe]) -> bool:
         """Whether the best network took so long that the reserve, which predictions called hopeless, may be faster."""
@@ -203,9 +156,9 @@ class Refiner:
             if len(tried) == len(refined.tried):
                 raise
             profiled = self.profiler.profile(tried)
-        return self._told(profiled, refined.tables, refined.found, tried)
+        return self._telling.told(profiled, refined.tables, refined.found, tried)
 
-    def _within_limits(self, state: _State) -> _State:
+    def _within_limits(self, state: Refinement) -> Refinement:
         """The state after a round that tightens the limits if the newest plan exceeds them.
 
         If its run shows that errors inside kernels count less than expected, a faster plan may follow.
@@ -222,7 +175,7 @@ class Refiner:
             return replace(state, keeps_limits=True)
         return replace(state, tried=(*state.tried, again.recipe), latest=(again.recipe, *state.latest))
 
-    def _without_rounding(self, state: _State) -> _State:
+    def _without_rounding(self, state: Refinement) -> Refinement:
         """The state with plans that round nothing by the tables, and nothing at all, if layers may round and no plan
         that ran is right.
 
@@ -247,7 +200,7 @@ class Refiner:
         _LOG.warning("no selected plan that rounds is right, so plans that round less or nothing run in its place")
         return replace(state, tried=(*state.tried, *fresh), latest=(*fresh, *state.latest), tables=tables)
 
-    def _by_network_times(self, state: _State) -> _State:
+    def _by_network_times(self, state: Refinement) -> Refinement:
         """The state after a round that corrects the tables by times in the network."""
         if state.is_settled:
             return state
@@ -259,7 +212,7 @@ class Refiner:
         if profiled.recipe.plan.unsplit or newest is None or not self._ran(newest) or self.budget.is_spent:
             return replace(state, is_settled=True)
         if self.profiler.times_dispatches:
-            fitted, seen = self._in_network(self._near(newest, state.tried, profiled.seconds), state.tables)
+            fitted, seen = self._placed.of(self._placed.near(newest, state.tried, profiled.seconds), state.tables)
             state = replace(state, found=state.found | fitted, seen=state.seen | seen)
         found = state.found
         try:
@@ -274,7 +227,7 @@ class Refiner:
         tried = (*state.tried, *selected)
         return replace(state, tried=tried, latest=tuple(selected), tables=tables, profiled=self.profiler.profile(tried))
 
-    def _beside_rivals(self, state: _State) -> _State:
+    def _beside_rivals(self, state: Refinement) -> Refinement:
         """The state after running plans that the tables cannot tell from the best one."""
         settled, best = replace(state, is_settled=True), state.profiled
         if best is None or best.recipe.plan.unsplit or not state.found.layers:
@@ -309,31 +262,6 @@ class Refiner:
         run = self.profiler.run_of(recipe)
         return run is not None and run.status is Status.OK
 
-    def _near(self, newest: Recipe, tried: Sequence[Recipe], seconds: float) -> list[Recipe]:
-        """The newest plan, and if there is time plans nearly as fast as the best, which may have other variants."""
-        if self.budget.is_bounded:
-            return [newest]
-        split = [each for each in tried if not each.plan.unsplit and each is not newest]
-        runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
-        return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
-
-    def _in_network(self, recipes: Sequence[Recipe], tables: Tables) -> tuple[InNetworkTimes, InNetworkTimes]:
-        """Mean times of layers in networks that ran, each fitted to its network's time, and as they were measured."""
-        if not self.budget.allows_timing_in_network(self.selector.imported):
-            return InNetworkTimes(), InNetworkTimes()
-        try:
-            found = self.profiler.in_network(recipes)
-        except (CompileError, DeviceError) as error:
-            _LOG.warning("layers were not timed in place: %s", error)
-            return InNetworkTimes(), InNetworkTimes()
-        timed = [(recipe, found[recipe.digest]) for recipe in recipes if recipe.digest in found]
-        fitted = InNetworkTimes.mean([self._fitted(times, each, tables) for each, times in timed])
-        return fitted, InNetworkTimes.mean([times for _, times in timed])
-
-    def _fitted(self, found: InNetworkTimes, recipe: Recipe, tables: Tables) -> InNetworkTimes:
-        run = self.profiler.run_of(recipe)
-        return found if run is None else fitted_times(found, recipe, tables, run.time)
-
     def _has_time(self, builds: int = 1) -> bool:
         """Whether the budget allows further builds."""
         return self.budget.allows_build(self.selector.imported, self.profiler.build_seconds, builds)
@@ -344,62 +272,7 @@ class Refiner:
             return False
         return self.selector.is_faster(recipe, profiled.recipe, tables)
 
-    def _told(self, profiled: Profiled, tables: Tables, found: InNetworkTimes, tried: tuple[Recipe, ...]) -> Refined:
-        if self._has_time():
-            # A module that runs best with another number of threads is built again, as its manifest says so.
-            profiled = self.profiler.with_best_threads(profiled, tried)
-        recipe = profiled.recipe
-        if not recipe.plan.unsplit:
-            is_known = all(piece in found.layers for piece in _pieces(recipe))
-            if not is_known and self.profiler.times_shipped(recipe):
-                found |= self._in_network([recipe], tables)[0]
-            if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self._has_time():
-                # The module contains the prediction, which should be accurate, so it is built again.
-                recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
-        workers = _fastest(profiled.by_threads, self.selector.policy.target.threads)
-        recipe = replace(recipe, plan=replace(recipe.plan, workers=workers))
-        plan = replace(
-            recipe.plan,
-            by_threads=tuple(profiled.by_threads.items()),
-            measured=profiled.seconds if workers is None else profiled.by_threads[workers],
-            baseline=profiled.baseline,
-            stock_estimate=self.stock_estimate if profiled.baseline is None else None,
-            memory=profiled.memory,
-            first=profiled.first,
-            compared=self._compared(recipe, tried, corrected(tables, found)),
-            foreseen=timed_plan(recipe, tables).predicted if found.layers and not recipe.plan.unsplit else None,
-        )
-        return Refined(recipe, profiled, plan_with_network_times(plan, found), tables, found, tried)
-
-    def _compared(self, shipped: Recipe, tried: Sequence[Recipe], tables: Tables) -> tuple[ComparedPlan, ...]:
-        """The other split networks that ran, with their times."""
-        others = [each for each in tried if not each.plan.unsplit and not each.is_same_as(shipped)]
-        runs = [(other, self.profiler.run_of(other)) for other in others]
-        return tuple(
-            ComparedPlan(
-                predicted=timed_plan(each, tables).predicted,
-                measured=run.time if run is not None and run.status is Status.OK else None,
-                changes=each.changes_from(shipped),
-            )
-            for each, run in runs
-        )
-
 
 def is_far_slower(expected: float, seconds: float) -> bool:
     """Whether a network that is expected to take so long need not run beside one that takes ``seconds``."""
     return expected > _HOPELESS * seconds
-
-
-def _fastest(by_threads: Mapping[int, float], usual: int) -> int | None:
-    """The number of threads if it is faster than the usual one by enough to matter, else None."""
-    # Times with other numbers may be known alone, of an earlier compilation, where timing all failed.
-    if usual not in by_threads:
-        return None
-    best = min(by_threads, key=lambda by_thread: by_threads[by_thread])
-    return best if by_threads[best] < WORTHWHILE * by_threads[usual] else None
-
-
-def _pieces(recipe: Recipe) -> list[tuple[str, str]]:
-    """Task and variant of each layer that takes time."""
-    chosen = ((layer.task.key, recipe.variants[layer.name]) for layer in recipe.graph.layers)
-    return [(key, each.descriptor) for key, each in chosen if not each.traits.is_free]

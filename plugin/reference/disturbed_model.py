@@ -13,11 +13,12 @@ from collections.abc import Mapping
 
 import ml_dtypes
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.halves import HALVES, widened_eps
+from sartor.onnx_model.graphs.held_data import holding_tensor
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import nodes
@@ -76,7 +77,7 @@ def disturb(model: ModelProto, seed: int) -> None:
         if tensor.name in names and tensor.data_type in _REALS:
             array = to_array(tensor)
             changed = _turned(array, random) if ROOTS_OF_UNITY in tensor.name else _changed(array, random, least)
-            tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
+            tensor.CopyFrom(holding_tensor(changed, tensor.name))
 
 
 def disturbed_feeds(feeds: Mapping[str, Array], seed: int, *, quantised: bool) -> dict[str, Array]:

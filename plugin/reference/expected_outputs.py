@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from onnx import ModelProto
 
 from sartor.errors import UnsupportedModelError, UsageError
+from sartor.onnx_model.graphs.held_data import holding, is_holding, serialised
 from sartor.onnx_model.graphs.prepared import is_long, prepared_model
 from sartor.reference.disturbed_model import changes_feeds, disturb, disturbed_feeds, is_half, is_quantising
 from sartor.reference.refused_node import naming_refused_node
@@ -236,5 +238,7 @@ def _disturbed(model: ModelProto, seed: int) -> bytes:
     """A disturbed copy of a model, serialised. The model itself is not disturbed, as the changes would add up."""
     copy = ModelProto()
     copy.CopyFrom(model)
-    disturb(copy, seed)
-    return copy.SerializeToString()
+    # Protobuf would copy all weights several times. What the model holds already is known in its own context alone.
+    with nullcontext() if is_holding() else holding():
+        disturb(copy, seed)
+        return b"".join(serialised(copy))

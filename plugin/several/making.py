@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sartor.config import CompileConfig
 from sartor.errors import CompileError
+from sartor.frontend.kept_import import forgotten_if_wrong
 from sartor.frontend.loading import import_network
 from sartor.frontend.target_check import runs_here
 from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
@@ -22,13 +23,14 @@ from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.plan_choice import predicted_recipe
 from sartor.profiling.compilation.tuned_network import Tuned, tune_network
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.refiner import Refined
+from sartor.profiling.refinement import Refined
 from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.samples.checked_samples import check_measure, checked_samples
 from sartor.samples.sample_sets import check_shapes
 from sartor.several.file_manifest import Made
 from sartor.several.settings import Shapes, shapes_text
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
@@ -70,9 +72,10 @@ def tuned_plan(
     if not is_measured:
         recipe = _predicted(found, config, bench, output)
         return Made(config.target, config.shapes, found.imported, recipe, recipe.plan, rejections=rejections)
-    tuned = tune_network(found, config, bench, output.parent, whole=False)
-    builder, runner = tuned.builder, tuned.runner
-    refined, run = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, builder, runner))
+    with forgotten_if_wrong([imported], KeptValues.of_imports()):
+        tuned = tune_network(found, config, bench, output.parent, whole=False)
+        builder, runner = tuned.builder, tuned.runner
+        refined, run = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, builder, runner))
     plan = _beside_stock(refined, tuned, found, config, bench)
     return Made(config.target, config.shapes, found.imported, refined.recipe, plan, run, runner, rejections=rejections)
 
@@ -105,8 +108,9 @@ def replayed_plan(
     builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress)
     runner = NetRunner(builder, samples, budget_of_model(budget, imported, samples))
     run = _checked(found.recipe, builder, runner)
-    if run.status is not Status.OK:
-        raise refusal([run], runner.budget)
+    with forgotten_if_wrong([imported], KeptValues.of_imports()):
+        if run.status is not Status.OK:
+            raise refusal([run], runner.budget)
     return replace(made, run=run, runner=runner)
 
 
@@ -127,7 +131,10 @@ def _checked(recipe: Recipe, builder: Builder, runner: NetRunner) -> NetRun:
         (build,) = builder.build([recipe])
     except CompileError as error:
         return NetRun(Status.COMPILE_FAILED, message=str(error))
-    return runner.judged(build)
+    run = runner.judged(build)
+    if run.status is Status.OK and (hashed := builder.hashed_import()) is not None:
+        runner.keep(hashed)
+    return run
 
 
 def _beside_stock(refined: Refined, tuned: Tuned, found: Candidacy, config: CompileConfig, bench: Bench) -> Plan:

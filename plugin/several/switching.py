@@ -29,7 +29,7 @@ from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.tuned_network import Tuned, tune_network
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.publisher import Publisher, stage_files
-from sartor.profiling.refiner import Refined
+from sartor.profiling.refinement import Refined
 from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sartor.codegen import source_digest as digests
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.kernels.layers.kernel_layer import modules_of
 from sartor.codegen.routines import ROUTINES
@@ -194,3 +196,17 @@ def test_what_a_routine_wraps_counts_in_its_kernels(routine: Routine) -> None:
 def test_some_routines_wrap_others_of_other_modules() -> None:
     outer = [routine for routine in ROUTINES if len(modules_of(routine)) > 1]
     assert {"whole_dots", "whole_tiles", "rowwise_to_whole"} <= {each.name for each in outer}
+
+
+def test_source_that_changed_since_the_process_began_is_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was imported before may be older than what the hash is of."""
+    (tmp_path / "one.py").write_text("x = 1\n")
+    monkeypatch.setattr(digests, "locate", lambda _: tmp_path / "__init__.py")
+    monkeypatch.setattr(digests, "_BEGUN", time.time() + 60)
+    first = digests.package_digest.__wrapped__()
+    assert digests.package_digest.__wrapped__() == first
+    monkeypatch.setattr(digests, "_BEGUN", time.time() - 60)
+    changed = [digests.package_digest.__wrapped__() for _ in range(2)]
+    assert len({first, *changed}) == 3

@@ -6,27 +6,34 @@ this user wrote is run.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from platformdirs import user_cache_path
 
-from sartor.tuning.kept.files import SUFFIX, is_only_ours, make_room, opened
-from sartor.workspace import partial_file
+from sartor.tuning.kept.values import FileState, KeptValues, digest_of_file, file_state
 
 _LOG = logging.getLogger(__name__)
-_AT_ONCE = 16 << 20
-# A header is a line of two numbers and a hash.
-_LONGEST_HEADER = 4096
 
 USUAL_LIMIT = 1 << 30
 """Bytes that all modules together may take: eight of ResNet-50, or one of VGG-16."""
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """A module as it was when its hash was taken.
+
+    Attributes:
+        module: its file.
+        state: of the file.
+        sha256: of its content.
+    """
+
+    module: Path
+    state: FileState
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -46,97 +53,42 @@ class KeptModules:
         """Those in the user's cache folder."""
         return KeptModules(user_cache_path("sartor") / "modules")
 
+    def may_have(self, beginning: str) -> bool:
+        """Whether there is a module whose key begins so."""
+        return self._values.may_have(beginning)
+
     def restore(self, key: str, target: Path) -> int | None:
-        """Write the module of a key to a file.
+        """Give the module of a key a second name, or copy it to another disk.
 
         Returns:
             The bytes of its weights; None if there is no such module, or not as it was written.
         """
-        path = self._path(key)
-        try:
-            with opened(path) as file:
-                if not is_only_ours(file):
-                    return None
-                header = _Header.read(file)
-                if header is None or _copied(file, target, key, header.weight_bytes) != header.sha256:
-                    _LOG.info("'%s' is not as it was written, and is not used", path)
-                    target.unlink(missing_ok=True)
-                    return None
-            os.utime(path)
-        except OSError as error:
-            _LOG.debug("no module is kept in '%s': %s", path, error)
-            return None
-        return header.weight_bytes
+        content = self._values.restore(key, target.parent, [target.name])
+        with suppress(ValueError):
+            if content is not None:
+                return int(content)
+        with suppress(OSError):
+            target.unlink(missing_ok=True)
+        return None
 
-    def keep(self, key: str, module: Path, weight_bytes: int) -> None:
-        """Keep a copy of a module, unless it takes more than the limit."""
+    def hashed(self, module: Path) -> Hashed | None:
+        """What keeping a module takes time for; None if it cannot be kept."""
+        if not self._values.fits([module]):
+            return None
         try:
-            size = module.stat().st_size
-            if size + _LONGEST_HEADER > self.limit:
-                return
-            make_room(self.folder, size + _LONGEST_HEADER, self.limit)
-            with partial_file(self.folder) as partial:
-                header = _Header(weight_bytes, _hash_of(module, key, weight_bytes))
-                with partial.open("wb") as file, module.open("rb") as content:
-                    file.write(header.line())
-                    while block := content.read(_AT_ONCE):
-                        file.write(block)
-                os.replace(partial, self._path(key))
+            return Hashed(module, file_state(module), digest_of_file(module))
         except OSError as error:
             _LOG.info("a module is not kept in '%s': %s", self.folder, error)
+            return None
+
+    def keep(self, key: str, hashed: Hashed, weight_bytes: int) -> None:
+        """Keep a module, which is not to be written again, unless it takes more than the limit."""
+        self._values.keep(key, str(weight_bytes).encode(), [hashed.module], [hashed.state], [hashed.sha256])
 
     def remove(self, key: str) -> None:
         """Remove the module of a key, if there is one."""
-        with suppress(OSError):
-            self._path(key).unlink()
+        self._values.remove(key)
 
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}{SUFFIX}"
-
-
-@dataclass(frozen=True)
-class _Header:
-    """The first line of a kept module.
-
-    Attributes:
-        weight_bytes: bytes of the module's weights.
-        sha256: of the key, this number and the module.
-    """
-
-    weight_bytes: int
-    sha256: str
-
-    def line(self) -> bytes:
-        return json.dumps([self.weight_bytes, self.sha256]).encode() + b"\n"
-
-    @staticmethod
-    def read(file: BinaryIO) -> _Header | None:
-        """The header at the beginning of a file, or None."""
-        try:
-            weight_bytes, sha256 = json.loads(file.readline(_LONGEST_HEADER))
-        except (ValueError, TypeError):
-            return None
-        is_valid = type(weight_bytes) is int and weight_bytes >= 0 and isinstance(sha256, str)
-        return _Header(weight_bytes, sha256) if is_valid else None
-
-
-def _begun(key: str, weight_bytes: int) -> hashlib._Hash:
-    return hashlib.sha256(f"{key} {weight_bytes}\n".encode())
-
-
-def _hash_of(module: Path, key: str, weight_bytes: int) -> str:
-    hashed = _begun(key, weight_bytes)
-    with module.open("rb") as content:
-        while block := content.read(_AT_ONCE):
-            hashed.update(block)
-    return hashed.hexdigest()
-
-
-def _copied(content: BinaryIO, target: Path, key: str, weight_bytes: int) -> str:
-    """Copy what follows a header, and hash what was copied."""
-    hashed = _begun(key, weight_bytes)
-    with target.open("wb") as file:
-        while block := content.read(_AT_ONCE):
-            hashed.update(block)
-            file.write(block)
-    return hashed.hexdigest()
+    @property
+    def _values(self) -> KeptValues:
+        return KeptValues(self.folder, self.limit)

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,16 +53,23 @@ class KeptValues:
         """Whether there is a value whose key begins so."""
         return bool(files_in(self.folder, beginning))
 
-    def restore(self, key: str, directory: Path) -> bytes | None:
-        """Put the files of a value into a directory, by their names; returns the value, None if anything is missing, or
-        is not as it was written."""
+    def fits(self, files: Sequence[Path]) -> bool:
+        """Whether a value with such files takes less than the limit; not if they cannot be looked at."""
+        with suppress(OSError):
+            return _size(b"", files) <= self.limit
+        return False
+
+    def restore(self, key: str, directory: Path, names: Sequence[str] = ()) -> bytes | None:
+        """Put the files of a value into a directory, by their names or by others; returns the value, None if anything
+        is missing, or is not as it was written."""
         try:
             with opened(self._path(key)) as file:
                 if not is_only_ours(file):
                     return None
                 line, content = file.readline(_LONGEST_LINE), file.read()
             files, digest = _listed(line)
-            if digest != _digest(key, files, content) or not self._restored(key, files, directory):
+            places = [directory / Path(name).name for name in names or [name for name, _ in files]]
+            if digest != _digest(key, files, content) or not self._restored(key, files, places):
                 _LOG.info("a value in '%s' is not as it was written, and is not used", self.folder)
                 return None
             os.utime(self._path(key))
@@ -70,13 +78,27 @@ class KeptValues:
             return None
         return content
 
-    def keep(self, key: str, content: bytes, files: Sequence[Path], made: Sequence[FileState]) -> None:
+    def keep(
+        self,
+        key: str,
+        content: bytes,
+        files: Sequence[Path],
+        made: Sequence[FileState],
+        digests: Sequence[str] | None = None,
+    ) -> None:
         """Keep a value and its files, as they were ``made``, unless they take more than the limit.
 
         Nothing is kept if other files have their names by now. The files are not to be written again in place.
+
+        Args:
+            key: what it is found by.
+            content: the value.
+            files: those that it needs.
+            made: what they were.
+            digests: of the files as they were made, as ``digest_of_file`` gives them; None if they are not known.
         """
         try:
-            size = len(content) + _LONGEST_LINE + sum(path.stat().st_size for path in files)
+            size = _size(content, files)
             if size > self.limit:
                 return
             make_room(self.folder, size, self.limit)
@@ -84,7 +106,8 @@ class KeptValues:
                 with partial_file(self.folder) as partial:
                     _put(path, partial)
                     os.replace(partial, self._path(key, number))
-            listed = [(path.name, digest) for path, digest in zip(files, _digests(files), strict=True)]
+            found = _digests(files) if digests is None else digests
+            listed = [(path.name, digest) for path, digest in zip(files, found, strict=True)]
             if [*map(file_state, files)] != [*made]:
                 return
             line = json.dumps([listed, _digest(key, listed, content)]).encode() + b"\n"
@@ -94,9 +117,16 @@ class KeptValues:
         except OSError as error:
             _LOG.info("a value is not kept in '%s': %s", self.folder, error)
 
-    def _restored(self, key: str, files: Sequence[tuple[str, str]], directory: Path) -> bool:
-        """Put files into a directory, and compare them with what was written."""
-        places = [directory / Path(name).name for name, _ in files]
+    def remove(self, key: str) -> None:
+        """Remove a value and its files, if there is one."""
+        for path in files_in(self.folder, key):
+            with suppress(OSError):
+                path.unlink()
+
+    def _restored(self, key: str, files: Sequence[tuple[str, str]], places: Sequence[Path]) -> bool:
+        """Put files where they are wanted, and compare them with what was written."""
+        if len(places) != len(files):
+            return False
         for number, place in enumerate(places):
             with opened(self._path(key, number)) as file:
                 if not is_only_ours(file):
@@ -118,6 +148,11 @@ def file_state(path: Path) -> FileState:
     """
     status = path.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _size(content: bytes, files: Sequence[Path]) -> int:
+    """The most bytes that a value and its files take."""
+    return len(content) + _LONGEST_LINE + sum(path.stat().st_size for path in files)
 
 
 def _put(source: Path, target: Path) -> None:

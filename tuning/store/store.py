@@ -13,10 +13,11 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Self
 
+from sartor.codegen.ir.variants.renamed import former_names
 from sartor.errors import UsageError
 from sartor.tuning.records.hardware import host, processor_of
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, runtime_key
@@ -167,8 +168,10 @@ class Store:
         A transient failure is returned only if nothing else is known and this object got it: it is not stored in the
         file, so that the next process tries again.
         """
+        keys = (key, *(replace(key, variant=name) for name in former_names(key.variant)))
         with explained(self._name):
-            row = self._connection.execute(SELECT_ONE, astuple(key)).fetchone()
+            rows = (self._connection.execute(SELECT_ONE, astuple(each)).fetchone() for each in keys)
+            row = next((each for each in rows if each is not None), None)
         found = None if row is None else self._measurement(row)
         return self._transient.get(key) if found is None or found.is_transient else found
 

@@ -55,6 +55,12 @@ class StoredArrays(Mapping[str, np.ndarray]):
         """The files in which arrays are."""
         return frozenset(place.path for place in self._places.values())
 
+    @property
+    def listed(self) -> str:
+        """Where each array lies in its file, and how, as a text."""
+        places = sorted(self._places.items())
+        return str([(name, each.offset, str(each.dtype), each.shape, each.order) for name, each in places])
+
     def at(self, path: Path) -> StoredArrays:
         """The same arrays, which are in one file, in a copy of it."""
         return StoredArrays(path, {name: replace(place, path=path) for name, place in self._places.items()})

@@ -33,6 +33,7 @@ from sartor.samples.rewritten_samples import RewriteCheck
 from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.records.doubts import Doubts
 
 # One of so many parts of the time that is left may go into compensating errors of weights.
@@ -143,8 +144,8 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
 def runner_of(imported: ImportedModel, samples: SampleSet, config: CompileConfig, bench: Bench) -> NetRunner:
     """What builds networks, and runs them."""
     budget = budget_of_model(config.error_budget, imported, samples)
-    kept, code = KeptModules.of_user(), KeptCode.of_user()
-    builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress, kept, code)
+    kept, code, imports = KeptModules.of_user(), KeptCode.of_user(), KeptValues.of_imports()
+    builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress, kept, code, imports)
     return NetRunner(builder, samples, budget, is_hurried=bench.time.is_bounded)
 
 

@@ -12,7 +12,8 @@ from sartor.dialect_passes.dump import is_dumped, linked_stage
 from sartor.errors import UsageError
 from sartor.onnx_model.reading.read_apart import external_files
 from sartor.planning.recipe import Recipe
-from sartor.profiling.refiner import Refined, Refiner
+from sartor.profiling.refinement import Refined
+from sartor.profiling.refiner import Refiner
 from sartor.publishing import check_apart
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status

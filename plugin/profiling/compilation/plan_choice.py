@@ -28,7 +28,8 @@ from sartor.profiling.compilation.floor import Mending, wrong_plan
 from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
 from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless
 from sartor.profiling.profiler import Profiler
-from sartor.profiling.refiner import Refined, Refiner
+from sartor.profiling.refinement import Refined
+from sartor.profiling.refiner import Refiner
 from sartor.profiling.verdicts import budget_of_model
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import UNLIMITED

@@ -35,7 +35,8 @@ from sartor.profiling.compilation.plan_choice import refined
 from sartor.profiling.compilation.stock_floor import may_leave_out
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
-from sartor.profiling.refiner import Refined, Refiner
+from sartor.profiling.refinement import Refined
+from sartor.profiling.refiner import Refiner
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.tuner import Tuner

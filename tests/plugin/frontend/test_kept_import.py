@@ -8,7 +8,6 @@ import pickle
 import platform
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,26 +17,18 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from sartor.errors import RewriteError, SartorError, UsageError, WrongOutputsError
 from sartor.frontend import import_job, kept_import
 from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
-from sartor.frontend.kept_import import KeptImport
+from sartor.frontend.kept_import import KeptImport, forgotten_if_wrong, hashed_import, keep_import
 from sartor.policies import Double
+from sartor.profiling.file_digests import FileDigests
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.workers.shared_arrays import StoredArrays
 
 Import = Callable[..., ImportedModel]
-
-
-class AtOnce:
-    """A thread that has ended when it was started."""
-
-    def __init__(self, target: Callable[..., None], args: tuple[Any, ...], daemon: bool) -> None:
-        self._run = partial(target, *args)
-
-    def start(self) -> None:
-        self._run()
 
 
 def write_model(path: Path, weight: float) -> None:
@@ -53,8 +44,7 @@ def write_model(path: Path, weight: float) -> None:
 
 @pytest.fixture
 def imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Import:
-    """Imports a file in a directory of its own, with what is kept."""
-    monkeypatch.setattr(kept_import, "Thread", AtOnce)
+    """Imports a file in a directory of its own, with what is kept, as a compilation that makes a right file of it."""
     monkeypatch.setattr(kept_import, "_SETTLED_SECONDS", -1.0)
     numbers = iter(range(100))
 
@@ -66,9 +56,16 @@ def imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Import:
         assert isinstance(found, ImportedModel), found
         assert isinstance(found.prepared, Path)
         assert found.prepared.parent == directory
+        keep(found, tmp_path)
         return found
 
     return imported
+
+
+def keep(model: ImportedModel, folder: Path) -> None:
+    kept = KeptValues(folder / "imports")
+    if (hashed := hashed_import(model, kept, FileDigests(model).of)) is not None:
+        keep_import(model, kept, hashed)
 
 
 def weight_of(model: ImportedModel) -> float:
@@ -125,7 +122,7 @@ def model(imports: Import, tmp_path: Path) -> ImportedModel:
     found = imports(tmp_path / "a.onnx")
     for kept in (tmp_path / "imports").iterdir():
         kept.unlink()
-    return found
+    return replace(found, origin=None)
 
 
 @pytest.mark.parametrize(
@@ -150,29 +147,52 @@ def test_what_may_not_be_what_was_imported_is_not_kept(
             return replace(model, external=(tmp_path / "weights.data",))
         return model
 
-    assert kept.found_or(imported).graph is model.graph
+    found = kept.found_or(imported)
+    assert found.graph is model.graph
+    keep(found, tmp_path)
     assert not list((tmp_path / "imports").iterdir())
 
 
-def test_files_that_another_import_replaced_meanwhile_are_not_kept(
-    model: ImportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_another_import_replaced_meanwhile_are_not_kept(model: ImportedModel, tmp_path: Path) -> None:
     """As where channels are equalised: the model is imported anew into the same directory."""
-    stored, prepared = model.weights, model.prepared
-    assert isinstance(stored, StoredArrays)
+    weights, prepared = model.weights, model.prepared
+    assert isinstance(weights, StoredArrays)
     assert isinstance(prepared, Path)
-    weights: StoredArrays = stored
-
-    class Late(AtOnce):
-        def start(self) -> None:
-            StoredArrays.write(weights.path, {name: 2 * weights[name] for name in weights})
-            super().start()
-
-    monkeypatch.setattr(kept_import, "Thread", Late)
     kept = KeptImport(KeptValues(tmp_path / "imports"), model.path, prepared.parent, b"")
-    assert kept.found_or(lambda: model) is model
+    found = kept.found_or(lambda: model)
+    StoredArrays.write(weights.path, {name: 2 * weights[name] for name in weights})
+    keep(found, tmp_path)
     again = replace(model)
-    assert kept.found_or(lambda: again) is again
+    assert kept.found_or(lambda: again).graph is again.graph
+
+
+def test_a_model_that_is_too_large_is_not_hashed(model: ImportedModel, tmp_path: Path) -> None:
+    assert isinstance(model.prepared, Path)
+    kept = KeptImport(KeptValues(tmp_path / "imports"), model.path, model.prepared.parent, b"")
+
+    def digest_of(_: Path) -> str:
+        raise AssertionError
+
+    assert hashed_import(kept.found_or(lambda: model), KeptValues(tmp_path / "imports", limit=1000), digest_of) is None
+
+
+@pytest.mark.parametrize("error", [WrongOutputsError("wrong"), RewriteError("wrong")])
+def test_an_import_of_which_no_right_file_is_made_is_forgotten(
+    imports: Import, tmp_path: Path, error: SartorError
+) -> None:
+    write_model(tmp_path / "a.onnx", 1.0)
+    imports(tmp_path / "a.onnx")
+    again = imports(tmp_path / "a.onnx")
+    kept = KeptValues(tmp_path / "imports")
+    assert again.origin is not None
+    assert again.origin.found
+    with pytest.raises(UsageError), forgotten_if_wrong([again], kept):
+        raise UsageError("something else")
+    assert kept.may_have(again.origin.found)
+    with pytest.raises(type(error)), forgotten_if_wrong([again], kept):
+        raise error
+    assert not kept.may_have(again.origin.found)
+    assert not imports(tmp_path / "a.onnx").origin.found  # type: ignore[union-attr]
 
 
 def test_a_file_that_was_just_written_is_not_kept(
@@ -181,5 +201,4 @@ def test_a_file_that_was_just_written_is_not_kept(
     monkeypatch.setattr(kept_import, "_SETTLED_SECONDS", 3600.0)
     assert isinstance(model.prepared, Path)
     kept = KeptImport(KeptValues(tmp_path / "imports"), model.path, model.prepared.parent, b"")
-    assert kept.found_or(lambda: model) is model
-    assert not list((tmp_path / "imports").iterdir())
+    assert kept.found_or(lambda: model).origin is None

@@ -61,7 +61,7 @@ def bench(imported_of: Callable[[str], ImportedModel], tmp_path: Path) -> Bench:
     recipe = guessed_recipe(imported, variants, CONFIG.planning)
     pool, build, builder = built(imported, recipe, kept, tmp_path / "first")
     assert pool.compiled
-    builder.keep(build)
+    builder.keep(build, builder.hashed(build))
     return Bench(imported, recipe, kept, build)
 
 
@@ -153,14 +153,17 @@ def test_another_target_is_compiled_for(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_a_damaged_module_is_compiled_again(bench: Bench, tmp_path: Path) -> None:
-    (path,) = bench.kept.folder.iterdir()
+    (path,) = bench.kept.folder.glob("*.0.kept")
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
+    # The first compilation has the same file by another name.
+    path.unlink()
     path.write_bytes(content)
+    path.chmod(0o600)
     pool, again, builder = built(bench.imported, bench.recipe, bench.kept, tmp_path / "again")
     assert pool.compiled
     assert again.files.module.read_bytes() == bench.first.files.module.read_bytes()
-    builder.keep(again)
+    builder.keep(again, builder.hashed(again))
     pool, _, _ = built(bench.imported, bench.recipe, bench.kept, tmp_path / "third")
     assert not pool.compiled
 
@@ -218,5 +221,5 @@ def test_modules_without_their_weights_are_not_kept(bench: Bench, tmp_path: Path
     for name in ("again", "third"):
         pool, again, builder = built(bench.imported, bench.recipe, bench.kept, tmp_path / name, header)
         assert pool.compiled
-        builder.keep(again)
+        builder.keep(again, builder.hashed(again))
     assert sorted(bench.kept.folder.iterdir()) == before

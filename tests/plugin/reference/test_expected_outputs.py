@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
 
+from sartor.onnx_model.graphs.held_data import HELD_BYTES, holding
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.rewrites.arithmetic.fourier import ROOTS_OF_UNITY
+from sartor.reference import disturbed_model, expected_outputs
 from sartor.reference.expected_outputs import Disturbed, Expectation
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
@@ -90,3 +93,23 @@ def test_zeros_of_a_fourier_transform_are_rounded_too() -> None:
     shifted = [output.copy() for output in outputs]
     shifted[0][0, 0, 1] += 1e-2 * np.abs(shifted[0]).max()
     assert relative_error(shifted, expected.outputs, scales=expected.scales) > 1e-3
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_a_disturbed_model_is_what_protobuf_would_write(monkeypatch: pytest.MonkeyPatch, *, is_held: bool) -> None:
+    """Its large weights are not copied into it, whoever else holds some."""
+    large = np.random.default_rng(0).normal(size=(160, 160)).astype(np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Gemm", ["p", "v"], ["y"])]
+    constants = {"w": large, "v": np.ones((160, 3), np.float32)}
+    built = model(nodes, [("x", (1, 160), FLOAT)], ["y"], constants)
+    assert large.nbytes > HELD_BYTES
+    before = built.SerializeToString()
+    with holding() if is_held else nullcontext():
+        found = [expected_outputs._disturbed(built, seed) for seed in range(2)]
+    assert built.SerializeToString() == before
+    monkeypatch.setattr(disturbed_model, "holding_tensor", numpy_helper.from_array)
+    for seed, each in enumerate(found):
+        copy = ModelProto.FromString(before)
+        disturbed_model.disturb(copy, seed)
+        assert each == copy.SerializeToString()
+    assert found[0] != found[1]

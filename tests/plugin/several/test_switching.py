@@ -34,7 +34,7 @@ from sartor.profiling.compilation.candidacy import Candidacy
 from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiled
-from sartor.profiling.refiner import Refined
+from sartor.profiling.refinement import Refined
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime import module as module_file
 from sartor.runtime.driver.program import Program

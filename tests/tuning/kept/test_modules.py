@@ -14,18 +14,29 @@ KEY, OTHER = "a" * 64, "b" * 64
 CONTENT = bytes(range(256)) * 40
 
 
+def keep(kept: KeptModules, module: Path, key: str = KEY, weight_bytes: int = 123) -> None:
+    if (hashed := kept.hashed(module)) is not None:
+        kept.keep(key, hashed, weight_bytes)
+
+
 @pytest.fixture
 def kept(tmp_path: Path) -> KeptModules:
-    """A folder that holds one module."""
+    """A folder that holds one module, whose compilation has ended."""
     found = KeptModules(tmp_path / "modules")
     module = tmp_path / "net.vmfb"
     module.write_bytes(CONTENT)
-    found.keep(KEY, module, 123)
+    keep(found, module)
+    module.unlink()
     return found
 
 
 def file_of(kept: KeptModules, key: str = KEY) -> Path:
-    return kept.folder / f"{key}.kept"
+    return kept.folder / f"{key}.0.kept"
+
+
+def told(kept: KeptModules) -> Path:
+    """The file that says how many bytes the weights have."""
+    return kept.folder / f"{KEY}.kept"
 
 
 def test_a_kept_module_comes_back(kept: KeptModules, tmp_path: Path) -> None:
@@ -45,18 +56,6 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def claim_other_weights(path: Path) -> None:
-    path.write_bytes(path.read_bytes().replace(b"[123,", b"[124,", 1))
-
-
-def end_in_the_header(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:20])
-
-
-def write_a_header_of_another_kind(path: Path) -> None:
-    path.write_bytes(b'{"weight_bytes": 123}\n' + CONTENT)
-
-
 def let_others_write(path: Path) -> None:
     path.chmod(0o622)
 
@@ -74,9 +73,6 @@ def make_a_folder_of_it(path: Path) -> None:
 CHANGES = (
     flip,
     cut,
-    claim_other_weights,
-    end_in_the_header,
-    write_a_header_of_another_kind,
     let_others_write,
     link_elsewhere,
     make_a_folder_of_it,
@@ -92,21 +88,44 @@ def test_a_changed_file_is_not_used(kept: KeptModules, tmp_path: Path, change: C
     assert not target.exists()
 
 
+@pytest.mark.parametrize("other", [b"124", b"", b"x"])
+def test_what_is_said_of_it_may_not_change(kept: KeptModules, tmp_path: Path, other: bytes) -> None:
+    line, number = told(kept).read_bytes().split(b"\n")
+    assert number == b"123"
+    told(kept).write_bytes(line + b"\n" + other)
+    assert kept.restore(KEY, tmp_path / "again.vmfb") is None
+    assert not (tmp_path / "again.vmfb").exists()
+
+
+def test_a_module_that_changed_since_its_hash_was_taken_is_not_kept(tmp_path: Path) -> None:
+    kept, module = KeptModules(tmp_path / "modules"), tmp_path / "net.vmfb"
+    module.write_bytes(CONTENT)
+    hashed = kept.hashed(module)
+    assert hashed is not None
+    module.write_bytes(CONTENT + b"more")
+    kept.keep(KEY, hashed, 123)
+    assert kept.restore(KEY, tmp_path / "again.vmfb") is None
+
+
 def test_a_module_under_the_name_of_another_is_not_used(kept: KeptModules, tmp_path: Path) -> None:
     file_of(kept).rename(file_of(kept, OTHER))
+    told(kept).rename(kept.folder / f"{OTHER}.kept")
     assert kept.restore(OTHER, tmp_path / "again.vmfb") is None
 
 
 def test_modules_that_were_not_used_for_longest_make_room(tmp_path: Path) -> None:
-    kept = KeptModules(tmp_path / "modules", limit=30_000)
+    kept = KeptModules(tmp_path / "modules", limit=310_000)
     module = tmp_path / "net.vmfb"
-    module.write_bytes(b"x" * 6000)
+    module.write_bytes(b"x" * 60_000)
     for last_use, key in ((10, "used"), (20, "old"), (30, "new")):
-        kept.keep(key, module, 0)
-        os.utime(file_of(kept, key), (last_use, last_use))
+        copy = tmp_path / f"{key}.vmfb"
+        copy.write_bytes(module.read_bytes())
+        keep(kept, copy, key, 0)
+        for path in kept.folder.glob(f"{key}*"):
+            os.utime(path, (last_use, last_use))
     assert kept.restore("used", tmp_path / "again.vmfb") == 0
     for number in range(3):
-        kept.keep(f"more{number}", module, 0)
+        keep(kept, module, f"more{number}", 0)
         assert file_of(kept, "used").exists()
         assert sum(path.stat().st_size for path in kept.folder.iterdir()) <= kept.limit
     assert not file_of(kept, "old").exists()
@@ -117,14 +136,14 @@ def test_what_exceeds_the_limit_is_not_kept(tmp_path: Path) -> None:
     kept = KeptModules(tmp_path / "modules", limit=len(CONTENT))
     module = tmp_path / "net.vmfb"
     module.write_bytes(CONTENT)
-    kept.keep(KEY, module, 0)
-    assert kept.restore(KEY, tmp_path / "again.vmfb") is None
+    assert kept.hashed(module) is None
 
 
 def test_a_folder_that_cannot_be_made_only_keeps_nothing(tmp_path: Path) -> None:
     module = tmp_path / "file"
     module.write_bytes(CONTENT)
     kept = KeptModules(module / "modules")
-    kept.keep(KEY, module, 0)
+    keep(kept, module)
     kept.remove(KEY)
     assert kept.restore(KEY, tmp_path / "again.vmfb") is None
+    assert kept.hashed(tmp_path / "gone") is None

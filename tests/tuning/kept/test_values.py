@@ -127,3 +127,12 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path, place: Path) -
     assert sum(path.stat().st_size for path in kept.folder.iterdir()) <= kept.limit
     KeptValues(kept.folder, limit=0).keep("d", VALUE, [], [])
     assert not kept.may_have("d")
+
+
+def test_files_may_get_other_names_and_a_removed_value_is_gone(kept: KeptValues, place: Path) -> None:
+    assert kept.restore(KEY, place, ["three.bin"]) is None
+    assert kept.restore(KEY, place, ["three.bin", "four.bin"]) == VALUE
+    assert (place / "four.bin").read_bytes() == SECOND
+    assert not (place / "one.bin").exists()
+    kept.remove(KEY)
+    assert not [*kept.folder.iterdir()]

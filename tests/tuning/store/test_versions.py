@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sartor.codegen.ir.variants.renamed import former_names, renamed
 from sartor.errors import UsageError
 from sartor.tuning.store.sqlite import schema
 from sartor.tuning.store.sqlite.errors import NewerStoreError
@@ -42,6 +43,24 @@ def test_measurements_from_before_a_routine_was_renamed_have_its_new_name(path: 
         store.put(keyed(MEASUREMENT, variant=old))
     with Store.open(path) as store:
         assert list(store.measurements()) == [keyed(MEASUREMENT, variant=new)]
+        assert store.get(keyed(MEASUREMENT, variant=new).key) == keyed(MEASUREMENT, variant=new)
+        again = replace(keyed(MEASUREMENT, variant=new), error=0.5)
+        store.put(again)
+        assert store.get(again.key) == again
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("cpu:f32/block.columns_of_panels{lanes=16,vectors=4}", "cpu:f32/block.columns_of_4{lanes=16}"),
+        ("cpu:f32/block.columns_of_panels{vectors=2}", "cpu:f32/block.columns_of_2"),
+        ("cpu:i8/block.block_panel_dots{depth=4}", "cpu:i8/block.block_dots{depth=4}"),
+    ],
+)
+def test_old_and_new_names_lead_to_each_other(old: str, new: str) -> None:
+    assert renamed(old) == new
+    assert former_names(new) == [old]
+    assert former_names("cpu:f32/conv2d.tiled{depth=4}") == []
 
 
 def test_an_older_database_is_brought_up_to_date(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

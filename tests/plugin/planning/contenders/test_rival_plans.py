@@ -13,7 +13,8 @@ from sartor.planning.contenders.rival_plans import Incumbent, rival_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.recipe import Recipe
 from sartor.profiling.profiler import Profiler
-from sartor.profiling.refiner import Refined, Refiner
+from sartor.profiling.refinement import Refined
+from sartor.profiling.refiner import Refiner
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import UNLIMITED

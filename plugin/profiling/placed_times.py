@@ -1,0 +1,61 @@
+"""Times of layers in networks that ran whole, fitted to what these took."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sartor.costing.time_budget import TimeBudget
+from sartor.errors import CompileError, DeviceError
+from sartor.frontend.imported_model import ImportedModel
+from sartor.planning.recipe import Recipe
+from sartor.profiling.layers.fitted_times import fitted_times
+from sartor.profiling.profiler import Profiler
+from sartor.tuning.cost_tables.in_network import InNetworkTimes
+from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Status
+
+_LOG = logging.getLogger(__name__)
+# Plans slower than the best by this ratio are not timed in the network, as their layers are hardly useful.
+_NEAR = 1.3
+
+
+@dataclass(frozen=True)
+class PlacedTimes:
+    """Times layers in networks.
+
+    Attributes:
+        profiler: runs whole networks.
+        budget: the time budget.
+        imported: the model.
+    """
+
+    profiler: Profiler
+    budget: TimeBudget
+    imported: ImportedModel
+
+    def near(self, newest: Recipe, tried: Sequence[Recipe], seconds: float) -> list[Recipe]:
+        """The newest plan, and if there is time plans nearly as fast as the best, which may have other variants."""
+        if self.budget.is_bounded:
+            return [newest]
+        split = [each for each in tried if not each.plan.unsplit and each is not newest]
+        runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
+        return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
+
+    def of(self, recipes: Sequence[Recipe], tables: Tables) -> tuple[InNetworkTimes, InNetworkTimes]:
+        """Mean times of layers in networks that ran, each fitted to its network's time, and as they were measured."""
+        if not self.budget.allows_timing_in_network(self.imported):
+            return InNetworkTimes(), InNetworkTimes()
+        try:
+            found = self.profiler.in_network(recipes)
+        except (CompileError, DeviceError) as error:
+            _LOG.warning("layers were not timed in place: %s", error)
+            return InNetworkTimes(), InNetworkTimes()
+        timed = [(recipe, found[recipe.digest]) for recipe in recipes if recipe.digest in found]
+        fitted = InNetworkTimes.mean([self._fitted(times, each, tables) for each, times in timed])
+        return fitted, InNetworkTimes.mean([times for _, times in timed])
+
+    def _fitted(self, found: InNetworkTimes, recipe: Recipe, tables: Tables) -> InNetworkTimes:
+        run = self.profiler.run_of(recipe)
+        return found if run is None else fitted_times(found, recipe, tables, run.time)
