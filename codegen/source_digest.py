@@ -55,8 +55,8 @@ def package_digest() -> str:
     What runs may be older than source that was changed since this process began; then it is no other process's hash.
     """
     folders = [path.parent for folder in _FOLDERS if (path := locate(f"{_PACKAGE}{folder}"))]
-    found, changed = _digest_of_folders(folders)
-    return f"{found} {os.urandom(16).hex()}" if changed > _BEGUN - _CLOCK_STEP else found
+    digest, changed = _digest_of_folders(folders)
+    return f"{digest} {os.urandom(16).hex()}" if changed > _BEGUN - _CLOCK_STEP else digest
 
 
 def digest_of_folders(folders: Sequence[Path]) -> str:

@@ -52,8 +52,8 @@ class KeptImport:
     def found_or(self, imported: Callable[[], ImportedModel]) -> ImportedModel:
         """The model as it was imported before, or else now, with its origin."""
         before = _state(self.model)
-        if before is not None and self.kept.may_have(_beginning(before, self.settings)) and (found := self._found()):
-            return found
+        if before is not None and self.kept.may_have(_beginning(before, self.settings)) and (earlier := self._found()):
+            return earlier
         with _Listener() as listener:
             made = imported()
         if before is None or listener.has_heard or not _is_whole(made, self.directory):
@@ -74,14 +74,14 @@ class KeptImport:
             return None
         weights_sha256, model = pickle.loads(content)
         kept: ImportedModel = pickle.loads(model)
-        found = replace(
+        restored = replace(
             kept,
             path=self.model,
             weights=_moved(kept.weights, self.directory),
             prepared=self.directory / Path(str(kept.prepared)).name,
         )
-        files = _states(found)
-        return replace(found, origin=Origin(self.settings, before, key, files=files, weights_sha256=weights_sha256))
+        files = _states(restored)
+        return replace(restored, origin=Origin(self.settings, before, key, files=files, weights_sha256=weights_sha256))
 
 
 @dataclass(frozen=True)

@@ -48,14 +48,14 @@ class PlacedTimes:
         if not self.budget.allows_timing_in_network(self.imported):
             return InNetworkTimes(), InNetworkTimes()
         try:
-            found = self.profiler.in_network(recipes)
+            times = self.profiler.in_network(recipes)
         except (CompileError, DeviceError) as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InNetworkTimes(), InNetworkTimes()
-        timed = [(recipe, found[recipe.digest]) for recipe in recipes if recipe.digest in found]
-        fitted = InNetworkTimes.mean([self._fitted(times, each, tables) for each, times in timed])
-        return fitted, InNetworkTimes.mean([times for _, times in timed])
+        timed = [(recipe, times[recipe.digest]) for recipe in recipes if recipe.digest in times]
+        fitted = InNetworkTimes.mean([self._fitted(measured, recipe, tables) for recipe, measured in timed])
+        return fitted, InNetworkTimes.mean([measured for _, measured in timed])
 
-    def _fitted(self, found: InNetworkTimes, recipe: Recipe, tables: Tables) -> InNetworkTimes:
+    def _fitted(self, measured: InNetworkTimes, recipe: Recipe, tables: Tables) -> InNetworkTimes:
         run = self.profiler.run_of(recipe)
-        return found if run is None else fitted_times(found, recipe, tables, run.time)
+        return measured if run is None else fitted_times(measured, recipe, tables, run.time)

@@ -103,9 +103,9 @@ class ReferenceExample:
         Raises:
             ReferenceFailedError: if ONNX Runtime crashes or hangs.
         """
-        found = self._outputs
-        self.tell(found.refused, found.described)
-        return Example(self._samples.first, found.arrays, found.scales)
+        outputs = self._outputs
+        self.tell(outputs.refused, outputs.described)
+        return Example(self._samples.first, outputs.arrays, outputs.scales)
 
     @functools.cached_property
     def _outputs(self) -> ReferenceOutputs:

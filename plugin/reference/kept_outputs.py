@@ -25,8 +25,8 @@ def kept_outputs(kept: KeptValues, key: str, run: ReferenceRun) -> ReferenceOutp
         run: the run.
     """
     content = kept.restore(_key(key, run), Path())
-    found: ReferenceOutputs | None = None if content is None else pickle.loads(content)
-    return found
+    outputs: ReferenceOutputs | None = None if content is None else pickle.loads(content)
+    return outputs
 
 
 def keep_outputs(kept: KeptValues, key: str, run: ReferenceRun, outputs: ReferenceOutputs) -> None:

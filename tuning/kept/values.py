@@ -106,8 +106,8 @@ class KeptValues:
                 with partial_file(self.folder) as partial:
                     _put(path, partial)
                     os.replace(partial, self._path(key, number))
-            found = _digests(files) if digests is None else digests
-            listed = [(path.name, digest) for path, digest in zip(files, found, strict=True)]
+            digests = _digests(files) if digests is None else digests
+            listed = [(path.name, digest) for path, digest in zip(files, digests, strict=True)]
             if [*map(file_state, files)] != [*made]:
                 return
             line = json.dumps([listed, _digest(key, listed, content)]).encode() + b"\n"

@@ -30,8 +30,8 @@ def renamed(descriptor: str) -> str:
 def former_names(descriptor: str) -> list[str]:
     """The descriptors that a variant had before, of which ``renamed`` gives this one."""
     operation, routine, given = _parts(descriptor)
-    found = ((old, pattern.fullmatch(routine)) for old, pattern in _patterns())
-    return [_written(operation, old, given | match.groupdict()) for old, match in found if match is not None]
+    matches = ((old, pattern.fullmatch(routine)) for old, pattern in _patterns())
+    return [_written(operation, old, given | match.groupdict()) for old, match in matches if match is not None]
 
 
 @functools.cache
