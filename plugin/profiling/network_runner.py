@@ -130,6 +130,13 @@ class NetRunner:
         """``verify`` and judge the run (``Verifier.judged``)."""
         return self._verifier.judged(build)
 
+    def judged_and_kept(self, build: Build) -> NetRun:
+        """As ``judged``; the import and ONNX Runtime's outputs are kept for later compilations if it is right."""
+        run = self.judged(build)
+        if run.status is Status.OK and (hashed := self._builder.hashed_import()) is not None:
+            self.keep(hashed)
+        return run
+
     def keep(self, hashed: HashedImport) -> None:
         """Keep the imported model and ONNX Runtime's outputs for later compilations."""
         self._builder.keep_import(hashed)

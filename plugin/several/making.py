@@ -131,10 +131,7 @@ def _checked(recipe: Recipe, builder: Builder, runner: NetRunner) -> NetRun:
         (build,) = builder.build([recipe])
     except CompileError as error:
         return NetRun(Status.COMPILE_FAILED, message=str(error))
-    run = runner.judged(build)
-    if run.status is Status.OK and (hashed := builder.hashed_import()) is not None:
-        runner.keep(hashed)
-    return run
+    return runner.judged_and_kept(build)
 
 
 def _beside_stock(refined: Refined, tuned: Tuned, found: Candidacy, config: CompileConfig, bench: Bench) -> Plan:

@@ -19,6 +19,7 @@ from sartor.config import CompileConfig
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import CompileError, UsageError
 from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.kept_import import forgotten_if_wrong
 from sartor.frontend.loading import import_network, open_workspace
 from sartor.frontend.target_check import runs_here
 from sartor.planning.recipe import Recipe
@@ -34,6 +35,7 @@ from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.runtime.manifest import SWITCHING_FORMAT, Manifest
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.switching_job import SwitchingNetwork, build_switching
@@ -112,9 +114,10 @@ def _compile(
         check_files(model, output, config, publication.others, imported.external)
         found = find_variants(imported, config, bench)
         sharing = replace(bench, time=time.part(2))
-        first = _make(found, replace(config, objective=Objective.COLD, pareto=None), sharing, output.parent)
-        later = _make(found, replace(config, objective=Objective.LATENCY), bench, output.parent)
-        staged = _staged(first, later, found.imported, config, bench, output, publication)
+        with forgotten_if_wrong([imported], KeptValues.of_imports()):
+            first = _make(found, replace(config, objective=Objective.COLD, pareto=None), sharing, output.parent)
+            later = _make(found, replace(config, objective=Objective.LATENCY), bench, output.parent)
+            staged = _staged(first, later, found.imported, config, bench, output, publication)
         artifact = replace(staged, size=publication.place_of(output).stat().st_size, others=pool.others)
         return replace(artifact, pareto=later.tuned.pareto, rejections=found.candidates.rejections)
 
@@ -143,7 +146,7 @@ def _checked(recipe: Recipe, tuned: Tuned) -> NetRun:
         (build,) = tuned.builder.build([recipe])
     except CompileError as error:
         return NetRun(Status.COMPILE_FAILED, message=str(error))
-    return tuned.runner.judged(build)
+    return tuned.runner.judged_and_kept(build)
 
 
 def _staged(
