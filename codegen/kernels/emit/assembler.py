@@ -11,8 +11,8 @@ from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.emit.known_values import Known
 from sartor.codegen.mlir.iree_compiler import arith, ir, llvm, memref, vector
 
-# Locality of LLVM's prefetch: 3 is the first level, 0 none.
-_SECOND_LEVEL = 2
+# Locality of LLVM's prefetch: 0 is none.
+_FIRST_LEVEL, _SECOND_LEVEL = 3, 2
 _ALIGNMENT = 64
 _LANES_OF_512 = 16
 # A feature of CPUs whose instructions may multiply by one element of a vector.
@@ -360,6 +360,10 @@ class Assembler(ControlFlow):
     def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
         """Prefetch ``offset``, which may lie beyond the end, into the second-level cache, for reading or writing."""
         memref.prefetch(memory, [self.value(offset)], is_written, _SECOND_LEVEL, True)
+
+    def prefetch_stream(self, memory: ir.Value, offset: Index) -> None:
+        """Prefetch ``offset``, which may lie beyond the end, into the first-level cache: it is read soon, and once."""
+        memref.prefetch(memory, [self.value(offset)], False, _FIRST_LEVEL, True)
 
     def broadcast(self, memory: ir.Value, offset: Index) -> ir.Value:
         """A vector that repeats one element of memory."""

@@ -13,7 +13,7 @@ from functools import partial
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.block_parts import BlockParts, Unit
+from sartor.codegen.kernels.encoded.block_parts import FEW_TILES, BlockParts, Unit
 from sartor.codegen.kernels.encoded.codes import moved
 from sartor.codegen.kernels.encoded.packed_blocks import BYTE_BITS, WORD_BITS, PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
@@ -67,7 +67,7 @@ class _TileWriter:
     ) -> None:
         self._of = of
         self._asm = asm
-        self._parts = BlockParts(of.blocks, asm, parts, tile.panel)
+        self._parts = BlockParts(of.blocks, asm, parts, tile.panel, fetches=of.nest.tiles <= FEW_TILES)
         self._space = space
         self._panel = tile.panel
         inside = asm.add(asm.mul(tile.origin.inside, of.rows.columns), tile.origin.column)

@@ -6,12 +6,18 @@ from collections.abc import Callable, Sequence
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.packed_blocks import WORD_BITS, WORD_BYTES, PackedBlocks
+from sartor.codegen.kernels.encoded.packed_blocks import BYTE_BITS, WORD_BITS, WORD_BYTES, PackedBlocks
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 # Units of a block that are written out at once.
 _WRITTEN_OUT = 4
+# Bytes from codes that are read to those that are fetched meanwhile. The hardware's prefetchers follow a core that
+# computes for each line too late.
+_AHEAD = 8192
+_LINE = 64
+FEW_TILES = 2
+"""Register tiles for which a panel is read from memory about as often as from a cache."""
 
 Unit = Sequence[ir.Value]
 """Vectors of the words of some adjacent rows: one, or three of codes that lie in planes."""
@@ -28,14 +34,18 @@ class BlockParts:
         asm: emits the code.
         memories: codes, scales and, if there are any, zero points.
         panel: the panel.
+        fetches: whether codes and scales come from memory, and are fetched ahead.
     """
 
-    def __init__(self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel) -> None:
+    def __init__(
+        self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel, *, fetches: bool
+    ) -> None:
         self._blocks = blocks
         self._asm = asm
         self._codes, self._scales, *points = memories
         self._points = points[0] if points else None
         self._panel = panel
+        self._fetches = fetches
 
     @property
     def has_points(self) -> bool:
@@ -61,6 +71,8 @@ class BlockParts:
     def units(self, offset: Index) -> list[Unit]:
         """The unit of each vector of the panel from ``offset`` on."""
         asm, kind, of = self._asm, self._asm.vector_type(ir.IntegerType.get_signless(WORD_BITS)), self._blocks
+        for word in range(of.words_of_unit):
+            self._fetch(self._codes, asm.add(offset, word * of.word_step, _AHEAD), WORD_BYTES)
         return [
             [
                 asm.load_words(self._codes, asm.add(offset, word * of.word_step, vector * of.lanes * WORD_BYTES), kind)
@@ -72,14 +84,28 @@ class BlockParts:
     def scales(self, block: Index) -> list[ir.Value]:
         """The scales of a block, for each vector of the panel."""
         if self._blocks.has_scales:
+            self._fetch(self._codes, self._offsets_behind(self._later(block))[0], WORD_BYTES)
             return [self._asm.load_floats(self._codes, offset) for offset in self._offsets_behind(block)]
+        self._fetch(self._scales, self._offsets(self._later(block))[0], 1)
         return [self._asm.load(self._scales, offset, self._asm.lanes) for offset in self._offsets(block)]
 
     def stored_points(self, block: Index) -> list[ir.Value] | None:
         """The zero points of a block, in f32; None if it has none of its own."""
         if self._points is None:
             return None
+        self._fetch(self._points, self._offsets(self._later(block))[0], 1)
         return [self._point(self._points, offset) for offset in self._offsets(block)]
+
+    def _later(self, block: Index) -> Index:
+        """The number of the block whose scales are fetched while those of ``block`` are read."""
+        return self._asm.add(block, max(1, _AHEAD // self._blocks.block_step))
+
+    def _fetch(self, memory: ir.Value, first: Index, size: int) -> None:
+        """Fetch ``size`` elements of each column of the panel, from ``first`` on."""
+        if self._fetches:
+            line = _LINE * BYTE_BITS // ir.MemRefType(memory.type).element_type.width
+            for place in range(0, self._panel.vectors * self._asm.lanes * size, line):
+                self._asm.prefetch_stream(memory, self._asm.add(first, place))
 
     def _offsets(self, block: Index) -> list[Index]:
         asm, of = self._asm, self._blocks

@@ -49,12 +49,15 @@ class BlockReader:
         asm: emits the code.
         memories: codes, scales and, if there are any, zero points.
         panel: the panel.
+        fetches: as of ``BlockParts``.
     """
 
-    def __init__(self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel) -> None:
+    def __init__(
+        self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel, *, fetches: bool
+    ) -> None:
         self._blocks = blocks
         self._asm = asm
-        self._parts = BlockParts(blocks, asm, memories, panel)
+        self._parts = BlockParts(blocks, asm, memories, panel, fetches=fetches)
         self._panel = panel
         self._numbers = Codes(blocks.encoding.bits, blocks.encoding.middle)
 

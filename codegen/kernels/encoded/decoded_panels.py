@@ -78,7 +78,8 @@ class DecodedPanels(NestKernel):
 
     def _decode(self, asm: Assembler, memories: Sequence[ir.Value], begin: Index, panel: Panel) -> None:
         """Emit the elements of a panel, which are stored from ``begin`` on."""
-        reader = BlockReader(self.blocks, asm, [memories[part] for part in self.memories[1:]], panel)
+        parts = [memories[part] for part in self.memories[1:]]
+        reader = BlockReader(self.blocks, asm, parts, panel, fetches=True)
 
         def block(of: Block, _: list[ir.Value]) -> list[ir.Value]:
             shifts = reader.shifts(of)
