@@ -3,6 +3,7 @@
     python -m benchmarks.encoded.decoders build -o build/decoders --threads 1 --tokens 1 --tokens 128
     python -m benchmarks.encoded.decoders time -o build/decoders --threads 1
     python -m benchmarks.encoded.decoders tokens -o build/decoders --threads 1
+    python -m benchmarks.encoded.decoders greedy -o build/decoders --threads 1
 
 OpenVINO takes part if it can be imported, as it is and with activations in f32, and llama.cpp if ``llama_cpp``
 (llama-cpp-python) can be; ``LLAMA_CPP_LIB_PATH`` names the folder of its library where that was built apart.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -126,6 +127,44 @@ def tokens(
     for name, ratios in gaps.items():
         explained = sum(ratio <= 1 for ratio in ratios)
         print(f"{name}: {count - len(ratios)} of {count} agree, {explained} of the {len(ratios)} others are explained")
+
+
+@app.command()
+def greedy(
+    output: Annotated[Path, typer.Option("-o", help="Folder.")] = Path("build/decoders"),
+    threads: Annotated[int, typer.Option(help="Threads that the modules are for.")] = 1,
+    tokens: Annotated[int, typer.Option(help="Read for each new one: the last of those before.")] = 32,
+    count: Annotated[int, typer.Option(help="Tokens that are generated.")] = 256,
+) -> None:
+    """Generate, each by its own likeliest tokens, and show how many of these are those of ONNX Runtime's level 0.
+
+    Exit code 1 if a token differs of the module that rounds no activations.
+    """
+    right = continued(_session(output / f"{tokens}.0.onnx", 1).run, tokens, count)
+    alike = {}
+    for level in _LEVELS:
+        module = Session(output / f"{tokens}.{level}.{threads}.vmfb", threads=threads)
+        alike[level] = alike(continued(module.run, tokens, count), right)
+        print(f"Sartor from level {level}: the first {alike[level]} of {count} tokens are the same")
+    rounded = alike(continued(_session(output / f"{tokens}.4.onnx", 1).run, tokens, count), right)
+    print(f"ONNX Runtime level 4: the first {rounded} of {count} tokens are the same")
+    if alike[0] < count:
+        raise typer.Exit(1)
+
+
+def continued(run: Callable[..., Any], window: int, count: int) -> list[int]:
+    """Tokens, each the likeliest behind the last ``window`` ones."""
+    read = np.random.default_rng(5).integers(0, Decoder().words, window).tolist()
+    for _ in range(count):
+        logits = _first(run, {"input_ids": np.array([read[-window:]], np.int64)})
+        read.append(int(np.asarray(logits).argmax()))
+    return read[window:]
+
+
+def alike(found: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens are the same before the first that differs."""
+    pairs = enumerate(zip(found, right, strict=True))
+    return next((place for place, (one, other) in pairs if one != other), len(right))
 
 
 def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnx
 from onnx import numpy_helper
 
 from benchmarks.encoded.decoder import Decoder, write_gguf, write_onnx
+from benchmarks.encoded.decoders import alike, continued
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.runtime.reference import OnnxRuntimeReference
 
@@ -47,3 +49,18 @@ def test_a_token_behind_others_is_the_last_of_all(tmp_path: Path) -> None:
     assert whole.shape == start.shape == found[0].shape == (1, 1, 40)
     assert np.abs(whole - start).max() > 1e-3
     assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
+def test_greedy_tokens_are_compared_up_to_the_first_that_differs() -> None:
+    """Each is the likeliest behind those before, of which a window is read."""
+
+    def run(_: None, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        read = feeds["input_ids"][0]
+        assert len(read) == 3
+        return [np.eye(50)[(read.sum() + 1) % 50]]
+
+    tokens = continued(run, 3, 5)
+    assert len(tokens) == 5
+    assert tokens[4] == (sum(tokens[1:4]) + 1) % 50
+    assert alike(tokens, tokens) == 5
+    assert alike([*tokens[:2], 50, *tokens[3:]], tokens) == 2
