@@ -30,6 +30,7 @@ import typer
 
 import sartor
 from benchmarks.encoded.decoder import Decoder, write_gguf, write_onnx
+from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.runtime.benchmark import time_interleaved
 from sartor.runtime.driver.signature import Array
@@ -58,6 +59,7 @@ def build(
     threads: Annotated[int, typer.Option(help="Threads.")] = 1,
     seconds: Annotated[float, typer.Option(help="Time budget of each compilation.")] = 20.0,
     size: Annotated[str, typer.Option(help=f"Of the decoder, of {', '.join(_SIZES)}.")] = "6x768",
+    cpu: Annotated[str, typer.Option(help="The CPU, or level, that modules are made for.")] = "host",
 ) -> None:
     """Write all files, and compile the models."""
     output.mkdir(parents=True, exist_ok=True)
@@ -67,7 +69,8 @@ def build(
             model = output / f"{count}.{level}.onnx"
             write_onnx(_SIZES[size], model, count, _PAST if count == 1 else 0, level)
             module = output / f"{count}.{level}.{threads}.vmfb"
-            config = CompileConfig(threads=threads, time_budget=seconds, database=output / "tuning.db")
+            database = output / "tuning.db"
+            config = CompileConfig(Target.create("cpu", cpu), threads=threads, time_budget=seconds, database=database)
             sartor.compile(model, config, output=module)
             print(module, flush=True)
 
