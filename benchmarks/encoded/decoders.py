@@ -144,20 +144,20 @@ def greedy(
     Exit code 1 if a token differs of the module that rounds no activations.
     """
     right = continued(_session(output / f"{tokens}.0.onnx", 1).run, tokens, count)
-    alike = {}
+    same = {}
     for level in _LEVELS:
         module = Session(output / f"{tokens}.{level}.{threads}.vmfb", threads=threads)
-        alike[level] = alike(continued(module.run, tokens, count), right)
-        print(f"Sartor from level {level}: the first {alike[level]} of {count} tokens are the same")
+        same[level] = alike(continued(module.run, tokens, count), right)
+        print(f"Sartor from level {level}: the first {same[level]} of {count} tokens are the same")
     rounded = alike(continued(_session(output / f"{tokens}.4.onnx", 1).run, tokens, count), right)
     print(f"ONNX Runtime level 4: the first {rounded} of {count} tokens are the same")
-    if alike[0] < count:
+    if same[0] < count:
         raise typer.Exit(1)
 
 
 def continued(run: Callable[..., Any], window: int, count: int) -> list[int]:
     """Tokens, each the likeliest behind the last ``window`` ones."""
-    read = np.random.default_rng(5).integers(0, Decoder().words, window).tolist()
+    read: list[int] = np.random.default_rng(5).integers(0, Decoder().words, window).tolist()
     for _ in range(count):
         logits = _first(run, {"input_ids": np.array([read[-window:]], np.int64)})
         read.append(int(np.asarray(logits).argmax()))
