@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -19,10 +20,12 @@ library = ctypes.CDLL(None)
 library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 library.free.argtypes = [ctypes.c_void_p]
 
+size = int(sys.argv[2]) << 20
+
 def missing():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    block = library.malloc(6 << 20)
-    ctypes.memset(block, 1, 6 << 20)
+    block = library.malloc(size)
+    ctypes.memset(block, 1, size)
     library.free(block)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
@@ -30,9 +33,24 @@ print(missing(), missing())
 """
 
 
-def _missing_pages(how: str) -> tuple[int, ...]:
-    done = subprocess.run([sys.executable, "-c", _CODE, how], capture_output=True, text=True, check=True)
+def _missing_pages(how: str, mebibytes: int = 6, **environment: str) -> tuple[int, ...]:
+    command = [sys.executable, "-c", _CODE, how, str(mebibytes)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
     return tuple(map(int, done.stdout.split()))
+
+
+def _keeps_large_blocks() -> bool:
+    """Whether this C library lets its heap have blocks of any size; in a process of its own, which it changes."""
+    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True)
+    return done.stdout.strip() == "1"
+
+
+_ASK = """
+import ctypes
+from sartor.runtime.mapping.heap import LARGEST
+library = ctypes.CDLL(None)
+print(library.mallopt(-3, LARGEST) if hasattr(library, "gnu_get_libc_version") else 0)
+"""
 
 
 def test_the_first_large_blocks_find_their_pages_sooner() -> None:
@@ -44,6 +62,21 @@ def test_the_first_large_blocks_find_their_pages_sooner() -> None:
     assert plain[1] > 1400
     assert extended[0] < 100
     assert extended[1] < 100
+
+
+def test_blocks_that_the_library_would_give_back_keep_their_pages() -> None:
+    if extend_heap() is None or not _keeps_large_blocks():
+        pytest.skip("this C library or system has no such heap")
+    plain, extended = _missing_pages("plain", 48), _missing_pages("extended", 48)
+    assert plain[1] > 12_000
+    assert extended[1] < 100
+
+
+def test_what_the_library_was_told_by_the_environment_stays() -> None:
+    if extend_heap() is None:
+        pytest.skip("this C library or system has no such heap")
+    assert _missing_pages("extended", 48, MALLOC_MMAP_THRESHOLD_=str(8 << 20))[1] > 12_000
+    assert _missing_pages("extended", 48, GLIBC_TUNABLES=f"glibc.malloc.mmap_threshold={8 << 20}")[1] > 12_000
 
 
 _BY_PAGES = """
