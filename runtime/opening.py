@@ -92,6 +92,19 @@ class Opened(NamedTuple):
         program = self.program.fork()
         return self._replace(program=program, states=self.states.of(program), overlap=self.overlap.shared())
 
+    def inline(self) -> Opened:
+        """The same model on the thread that calls.
+
+        Raises:
+            DeviceError: if the device has no memory left.
+            UsageError: if it has several modules.
+        """
+        if not isinstance(self.program, Program):
+            raise UsageError("a model of several modules runs where these are")
+        device = open_device("cpu", 1)
+        program = self.program.on(device)
+        return self._replace(device=device, program=program, overlap=self.overlap.shared())
+
 
 def open_model(
     source: Path | bytes,

@@ -34,6 +34,7 @@ from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
 from sartor.runtime.runs.owned_outputs import are_arrays, owned, shared_inputs, when_finished
 from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds, result_in
 from sartor.runtime.runs.row_limits import RowLimits
+from sartor.runtime.runs.short_calls import ShortCalls, are_plain
 from sartor.runtime.runs.small import SizedRuns, SmallRuns, is_small, known_shape
 from sartor.runtime.runs.state_access import StateAccess
 from sartor.runtime.runs.token_parts import TokenParts
@@ -130,6 +131,8 @@ class Session(StateAccess):
         tokens = self.prompt_tokens
         self._parts = TokenParts(opened.signatures[0], opened.signatures[1], tokens) if tokens else None
         self._sized = SizedRuns(opened.signature) if opened.sizes and self._has_bound_runs() else None
+        self._short = ShortCalls() if self._sized is not None and not opened.device.blocking else None
+        self._inline: Session | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Refuse to be copied or sent to another process, as the device is this one's."""
@@ -176,6 +179,14 @@ class Session(StateAccess):
                 thread only.
             DeviceError: if the device fails.
         """
+        if self._short is not None and are_plain(feeds):
+            return self._short.run(
+                feeds, lambda: self._run_arrays(output_names, feeds), lambda: self._run_inline(output_names, feeds)
+            )
+        return self._run_arrays(output_names, feeds)
+
+    def _run_arrays(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
+        """As ``run``, on the session's device."""
         selected = self._interface.selected(output_names)
         feeds = self._completed(feeds)
         if (parts := self._parts) is not None and (tokens := parts.arrays(feeds)):
@@ -195,6 +206,20 @@ class Session(StateAccess):
             if signature is not None:
                 self._keep_memory(signature)
         return arrays
+
+    def _run_inline(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
+        """As ``run``, on the calling thread."""
+        self._check_process()
+        with self._lock:
+            self._open_program()
+            if self._inline is None and self._opened is not None:
+                other = Session.__new__(Session)
+                other._begin(self._opened.inline(), self._seed)
+                self._inline = other
+            inline = self._inline
+        if inline is None:
+            raise UsageError(CLOSED)
+        return inline.run(output_names, feeds)
 
     def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
         """As ``run``, but outputs stay on the device. Inputs that are device arrays are not copied.
@@ -449,6 +474,9 @@ class Session(StateAccess):
             self._in_flight.clear()
             self._overlap.stop()
             self._program, self._small, self._sized, self._opened, self._states = None, None, None, None, None
+            inline, self._inline = self._inline, None
+        if inline is not None:
+            inline.close()
 
     def __del__(self) -> None:
         # A device must not be closed during a run. After a failed constructor there is nothing to wait for.

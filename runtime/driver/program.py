@@ -48,7 +48,15 @@ class Program:
         Raises:
             DeviceError: if the device has no memory left.
         """
-        return Program(self._module, self._label, self.device, self._parameters)
+        return self.on(self.device)
+
+    def on(self, device: NativeDevice) -> Program:
+        """The same module in a context of its own on a device that has memory in common with this one.
+
+        Raises:
+            DeviceError: if the device has no memory left, or cannot run it.
+        """
+        return Program(self._module, self._label, device, self._parameters)
 
     def _function(self, name: str) -> Any:
         if name not in self._functions:

@@ -184,6 +184,21 @@ def test_later_calls_of_a_size_go_through_memory_that_is_kept(made: Made, monkey
         session.run(None, {"x": rows(3)})
 
 
+def test_short_calls_on_the_calling_thread_give_the_same_bits(made: Made) -> None:
+    one, two = Session(made.artifact.path, threads=1), Session(made.artifact.path, threads=2)
+    for seed, count in enumerate([1, MOST, 2, 3, 1, 17, 29] * 10):
+        expected, found = (each.run(None, {"x": rows(count, seed)}) for each in (one, two))
+        np.testing.assert_array_equal(found[0], expected[0])
+    with ThreadPoolExecutor(2) as pool:
+        counts = [1, 5, 40, 2] * 8
+        results = pool.map(lambda count: two.run(None, {"x": rows(count)}), counts)
+        for count, found in zip(counts, results, strict=True):
+            np.testing.assert_array_equal(found[0], one.run(None, {"x": rows(count)})[0])
+    two.close()
+    with pytest.raises(UsageError, match="closed"):
+        two.run(None, {"x": rows(1)})
+
+
 @pytest.mark.parametrize("count", [0, MOST + 1])
 def test_a_size_out_of_the_range_is_refused_by_name(made: Made, count: int) -> None:
     session = Session(made.artifact.path)
