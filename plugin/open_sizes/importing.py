@@ -24,6 +24,7 @@ from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_networks
 from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
+from sartor.open_sizes.same_pads import check_multiples, needed_multiples
 from sartor.open_sizes.symbols import OpenDims, declared_dims
 from sartor.profiling.compilation.bench import Bench
 from sartor.settings.size_range import OpenShapes, SizeRange
@@ -81,6 +82,9 @@ def import_open(
     """
     dims = OpenDims(call(bench.pool, declared_dims, {"path": path}, f"reading '{path}'"), shapes, ranges)
     counts = None if log is None else log.counts(dims.symbols)
+    if sides := dims.sides:
+        job = {"path": path, "inputs": frozenset(sides)}
+        check_multiples(call(bench.pool, needed_multiples, job, f"reading '{path}'"), sides)
     fits = Fit.of(dims.symbols), Fit.of_small(dims.symbols)
     twins = [each.twin_sizes for each in fits]
     most = {each.name: each.most for each in dims.symbols}

@@ -92,6 +92,13 @@ class OpenDims:
         """The symbols that have a range."""
         return tuple(Symbol(name, each.least, each.most, each.multiple) for name, each in self._ranges.items())
 
+    @property
+    def sides(self) -> dict[str, tuple[Symbol, ...]]:
+        """The symbols of each input's dimensions after the first, of inputs that have some."""
+        known = {symbol.name: symbol for symbol in self.symbols}
+        sides = {name: tuple(known[dim] for dim in dims[1:] if dim in known) for name, dims in self._dims.items()}
+        return {name: symbols for name, symbols in sides.items() if symbols}
+
     def shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs for sizes of the symbols, without those that need none, or have other free sizes."""
         found: dict[str, tuple[int, ...]] = {}
