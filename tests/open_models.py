@@ -111,6 +111,31 @@ def recogniser(height: int = 8, channels: int = 16, hidden: int = 40, classes: i
     return named(build.model([("x", [1] * 4)], [("y", [1] * 3)]), dims)
 
 
+def speech_encoder(mels: int = 16, channels: int = 8, width: int = 32, heads: int = 4, layers: int = 1) -> ModelProto:
+    """Frames of a spectrogram through two convolutions with strides, and attention of all that are left to all."""
+    build = Builder()
+    x = build.op("Unsqueeze", "image", "x", build.constant(np.array([1])))
+    x = build.op("Relu", "r0", build.conv("first", x, (1, channels), strides=[2, 2]))
+    x = build.op("Relu", "r1", build.conv("second", x, (channels, channels), strides=[2, 2]))
+    depth = channels * (mels // 4)
+    x = build.op("Transpose", "by_frame", x, perm=[0, 2, 1, 3])
+    x = build.op("Reshape", "rows", x, build.constant(np.array([0, 0, depth])))
+    x = _normalised(build, "entry", _linear(build, "entry_product", x, depth, width), width)
+    shapes = [build.constant(np.array(shape)) for shape in ([0, 0, heads, width // heads], [0, 0, width])]
+    for index in range(layers):
+        name = f"l{index}"
+        x = _attended(build, name, x, None, (shapes[0], shapes[1]), (width, heads))
+        y = _linear(build, f"{name}up", x, width, 4 * width)
+        gate = build.op("Mul", f"{name}swish", y, build.op("Sigmoid", f"{name}gate", y))
+        y = _linear(build, f"{name}down", gate, 4 * width, width)
+        x = _normalised(build, f"{name}norm", build.op("Add", f"{name}sum", x, y), width)
+    build.op("Identity", "y", x)
+    return named(
+        build.model([("x", [1, 1, mels])], [("y", [1, 1, width])]),
+        {"x": ["batch", "frames", mels], "y": ["batch", "steps", width]},
+    )
+
+
 def tokens(batch: int, length: int, seed: int = 0) -> dict[str, Array]:
     """Inputs of an encoder: sentences of at least one token, the first of the full length."""
     draw = np.random.default_rng([seed, batch, length])
@@ -138,7 +163,9 @@ def _normalised(build: Builder, name: str, x: str, width: int) -> str:
     return build.op("LayerNormalization", name, x, build.weight(width), build.weight(width), axis=-1)
 
 
-def _attended(build: Builder, name: str, x: str, away: str, shapes: tuple[str, str], sizes: tuple[int, int]) -> str:
+def _attended(
+    build: Builder, name: str, x: str, away: str | None, shapes: tuple[str, str], sizes: tuple[int, int]
+) -> str:
     by_head, joined = shapes
     width, heads = sizes
     orders = {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}
@@ -148,7 +175,8 @@ def _attended(build: Builder, name: str, x: str, away: str, shapes: tuple[str, s
         parts.append(build.op("Transpose", f"{name}{each}_turned", split, perm=order))
     scores = build.op("MatMul", f"{name}scores", parts[0], parts[1])
     scores = build.op("Div", f"{name}scaled", scores, build.constant(np.array(np.sqrt(width // heads), np.float32)))
-    share = build.op("Softmax", f"{name}share", build.op("Add", f"{name}far", scores, away), axis=-1)
+    seen = scores if away is None else build.op("Add", f"{name}far", scores, away)
+    share = build.op("Softmax", f"{name}share", seen, axis=-1)
     mixed = build.op("Transpose", f"{name}back", build.op("MatMul", f"{name}mixed", share, parts[2]), perm=[0, 2, 1, 3])
     out = _linear(build, f"{name}out", build.op("Reshape", f"{name}flat", mixed, joined), width, width)
     return _normalised(build, f"{name}mid", build.op("Add", f"{name}residual", x, out), width)

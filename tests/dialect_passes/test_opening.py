@@ -33,7 +33,17 @@ from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
 from sartor.tuning.records.signature import net_signature
 from tests.importing import imported_model
-from tests.open_models import POSITIONS, detector, encoder, feed_forward, named, recogniser, saved, tokens
+from tests.open_models import (
+    POSITIONS,
+    detector,
+    encoder,
+    feed_forward,
+    named,
+    recogniser,
+    saved,
+    speech_encoder,
+    tokens,
+)
 from tests.tiny_models import Builder
 
 TARGET = Target.create("cpu")
@@ -182,6 +192,17 @@ def test_a_recogniser_is_right_for_any_width(tmp_path: Path) -> None:
     for width in (37, 4, 5, 7, 11, 16, 29, 36):
         x = np.random.default_rng(width).standard_normal((1, 1, 8, width)).astype(np.float32)
         assert relative_error(session.run(None, {"x": x}), reference({"x": x})) < 1e-5, width
+
+
+def test_a_speech_encoder_is_right_for_any_number_of_frames(tmp_path: Path) -> None:
+    path = saved(speech_encoder(), tmp_path / "model.onnx")
+    symbols = Symbol("batch", 1, 3), Symbol("frames", 1, 118)
+    graph, model = opened(path, symbols, lambda sizes: {"x": (sizes["batch"], sizes["frames"], 16)})
+    session = opened_session(graph, model, tmp_path / "model.vmfb", by_kernels=True)
+    reference = OnnxRuntimeReference(path, threads=1)
+    for batch, frames in [(3, 118), (1, 1), (2, 2), (1, 3), (3, 4), (1, 31), (2, 64), (1, 65), (1, 97), (3, 113)]:
+        x = np.random.default_rng(frames).standard_normal((batch, frames, 16)).astype(np.float32)
+        assert relative_error(session.run(None, {"x": x}), reference({"x": x})) < 1e-5, (batch, frames)
 
 
 def _of_length(build: Callable[[Builder], str], width: int = 6) -> ModelProto:
