@@ -35,6 +35,8 @@ NARROW_FLOATS = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _TYPES = frozenset({"dtype", "output_datatype", "output_dtype", "to"})
 # Bits of codes in blocks that there is a kernel for, and the largest block of codes of the fewest bits.
 _BITS, _LARGEST_OF_TWO = (2, 4, 8), 256
+# Position of the group indices among the inputs.
+_GROUPS = 4
 _FOUR_BITS = frozenset({TensorProto.INT4, TensorProto.UINT4})
 
 Operator = tuple[str, str]
@@ -79,11 +81,13 @@ def _is_cut_like(node: NodeProto, types: Sequence[int | None]) -> bool:
 
 
 def _has_no_kernel(node: NodeProto, types: Sequence[int | None]) -> bool:
-    """Whether a MatMulNBits has bits or blocks that ONNX Runtime's kernel refuses."""
+    """Whether a MatMulNBits has bits or blocks that ONNX Runtime's kernel refuses, or 2 bits whose groups are indices:
+    these it multiplies by other numbers."""
     del types
     numbers = {attribute.name: attribute.i for attribute in node.attribute}
     bits, block = numbers.get("bits", 4), numbers.get("block_size", 0)
-    return bits not in _BITS or (bits == min(_BITS) and block > _LARGEST_OF_TWO)
+    has_groups = len(node.input) > _GROUPS and bool(node.input[_GROUPS])
+    return bits not in _BITS or (bits == min(_BITS) and (block > _LARGEST_OF_TWO or has_groups))
 
 
 DEVIATIONS: Mapping[Operator, Deviation] = {
@@ -94,7 +98,7 @@ DEVIATIONS: Mapping[Operator, Deviation] = {
     (_MICROSOFT, "MatMulNBits"): Deviation(
         _has_no_kernel,
         quantised.product_by_blocks,
-        "its CPU kernel takes 2, 4 and 8 bits, of which 2 in blocks of up to 256",
+        "its CPU kernel takes 2, 4 and 8 bits, of which 2 in blocks of up to 256, but not 2 with group indices",
     ),
     (_MICROSOFT, "DecoderMaskedMultiHeadAttention"): Deviation(
         lambda node, types: masked_decoding.deviates(node),

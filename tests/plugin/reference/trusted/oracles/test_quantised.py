@@ -10,7 +10,8 @@ import pytest
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.quantised import product_by_blocks
-from tests.plugin.onnx_model.builders import MS, node
+from sartor.reference.trusted.reference_model import ReferenceModel
+from tests.plugin.onnx_model.builders import FLOAT, MS, model, node
 from tests.plugin.tied_models import parts_of, values_of
 
 
@@ -24,6 +25,22 @@ def test_products_by_blocks_are_those_by_their_numbers(of: BlockEncoding, has_po
     product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
     (found,) = product_by_blocks(Call(product, [x, *parts.values()], 1))
     assert np.allclose(found, x @ values_of(of, parts).T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_references_of_products_whose_groups_are_indices_are_by_these(bits: int) -> None:
+    """ONNX Runtime multiplies by other numbers where codes have 2 bits."""
+    of, random = BlockEncoding(bits, 32, 256, 48), np.random.default_rng(0)
+    parts = parts_of(of, has_points=False)
+    groups = random.permutation(np.arange(of.depth) // of.block).astype(np.int32)
+    sizes = {"K": of.depth, "N": of.columns, "bits": bits, "block_size": of.block}
+    product = node("MatMulNBits", ["x", *parts, "", "groups"], ["y"], domain=MS, **sizes)
+    built = model([product], [("x", (3, of.depth), FLOAT)], ["y"], {**parts, "groups": groups})
+    rows = random.standard_normal((3, of.depth)).astype(np.float32)
+    feeds = Call(product, [rows, *parts.values(), None, groups], 1)
+    (expected,) = product_by_blocks(feeds)
+    (found,) = ReferenceModel(built.SerializeToString())({"x": rows})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_few_columns_of_a_weight_in_blocks_are_decoded_at_a_time() -> None:
