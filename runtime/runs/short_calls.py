@@ -15,11 +15,14 @@ import numpy as np
 
 from sartor.runtime.driver.signature import Array
 
-LONGEST_SECONDS = 1e-3
-"""Calls that take longer on all threads stay there: several threads are worth what it takes to wake them."""
+LONGEST_SECONDS = 4e-3
+"""Calls that take longer on all threads, each of the first ones, stay there: several threads are worth what it takes to
+wake them. On a busy machine that takes milliseconds."""
 
 # Calls that wait for what is brought into memory, those in each way, and those for which a decision holds.
 _FIRST, _TRIALS, HELD = 3, 6, 500
+# The calling thread is given up after a trial that took so many times as long as the least of all threads.
+_HOPELESS = 2
 # All threads are left for what is faster beyond doubt.
 _GAIN = 0.9
 Run = Callable[[], list[Array]]
@@ -52,9 +55,15 @@ class _Trials:
 
     def add(self, is_inline: bool, seconds: float, elements: int) -> None:
         """Note a call that has ended."""
-        if not is_inline and len(self._on_all) == _FIRST - 1 and seconds > LONGEST_SECONDS:
-            self.is_inline = False
         (self._inline if is_inline else self._on_all).append(seconds / max(1, elements))
+        least = min(self._on_all, default=0.0) * max(1, elements)
+        if is_inline:
+            # The first call of each size brings things into memory.
+            is_long = len(self._inline) > 1 and seconds > max(LONGEST_SECONDS, _HOPELESS * least)
+        else:
+            is_long = len(self._on_all) == _FIRST and least > LONGEST_SECONDS
+        if is_long:
+            self.is_inline = False
         if min(len(self._inline), len(self._on_all) - _FIRST) >= _TRIALS:
             # The first calls of each size take longer, and a disturbed call takes longer still.
             self.is_inline = _median(self._inline) < _GAIN * _median(self._on_all[_FIRST:])

@@ -55,6 +55,18 @@ def test_long_calls_are_not_tried_alone() -> None:
     assert set(model.run(100, 2 * HELD)) == {"all"}
 
 
+def test_one_slow_call_on_all_threads_does_not_tell_that_calls_are_long() -> None:
+    late = iter([1.0, 2e-3, 1.0])
+    model = _Model(lambda _: next(late, 3 * LONGEST_SECONDS), lambda _: 1e-4)
+    model.run(40, 20)
+    assert set(model.run(40, 20)) == {"inline"}
+
+
+def test_calls_that_take_much_longer_alone_are_tried_twice() -> None:
+    model = _Model(lambda _: 0.9 * LONGEST_SECONDS, lambda _: 3 * LONGEST_SECONDS)
+    assert model.run(40, 2 * HELD // 3).count("inline") == 2
+
+
 def test_sizes_that_are_similar_are_tried_together() -> None:
     model = _Model(_woken, _alone)
     for elements in (17, 31, 23, 19) * 5:
