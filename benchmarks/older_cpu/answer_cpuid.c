@@ -1,12 +1,13 @@
 /* Answers CPUID for libraries whose CPUID instructions were replaced by an undefined one of the same length (0F 04):
    as the processor does, but without vectors of 512 bits, products of 8 bits that are added in 32 (VNNI), and tiles.
-   Preloaded; Intel, Architectures Software Developer's Manual, volume 2, CPUID, leaf 7. */
+   With KEEP_AVX_VNNI in the environment these products stay, in vectors of 256 bits. Preloaded; Intel, Architectures Software Developer's Manual, volume 2, CPUID, leaf 7. */
 
 #define _GNU_SOURCE
 #include <cpuid.h>
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <ucontext.h>
 
 enum { FEATURES = 7, LENGTH = 2 };
@@ -19,7 +20,8 @@ static const uint32_t MORE = 1u << 1 | 1u << 6 | 1u << 11 | 1u << 12 | 1u << 14;
 static const uint32_t TILES = 1u << 2 | 1u << 3 | 1u << 8 | 1u << 22 | 1u << 23 | 1u << 24 | 1u << 25;
 /* Of subleaf 1: AVX-VNNI, AVX512_BF16, AMX-FP16, AVX-IFMA; AVX-VNNI-INT8, AVX-NE-CONVERT, AMX-COMPLEX,
    AVX-VNNI-INT16, AVX10. */
-static const uint32_t LATER = 1u << 4 | 1u << 5 | 1u << 21 | 1u << 23;
+static const uint32_t AVX_VNNI = 1u << 4;
+static uint32_t later = 1u << 4 | 1u << 5 | 1u << 21 | 1u << 23;
 static const uint32_t LATEST = 1u << 4 | 1u << 5 | 1u << 8 | 1u << 10 | 1u << 19;
 
 typedef int Setter(int, const struct sigaction *, struct sigaction *);
@@ -48,7 +50,7 @@ static void answer(int number, siginfo_t *info, void *context)
         c &= ~MORE;
         d &= ~TILES;
     } else if (leaf == FEATURES && sub == 1) {
-        a &= ~LATER;
+        a &= ~later;
         d &= ~LATEST;
     }
     registers[REG_RAX] = a;
@@ -69,5 +71,7 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
 __attribute__((constructor)) static void begin(void)
 {
     struct sigaction action = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    if (getenv("KEEP_AVX_VNNI"))
+        later &= ~AVX_VNNI;
     set(SIGILL, &action, 0);
 }

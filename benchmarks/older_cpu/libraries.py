@@ -21,12 +21,17 @@ _PACKAGE, _LIBRARIES = "onnxruntime", "capi/onnxruntime_pybind11_state*.so"
 _SOURCE = Path(__file__).parent / "answer_cpuid.c"
 # Undefined on all x86-64 CPUs, and as long as CPUID.
 _UNDEFINED = b"\x0f\x04"
-# What oneDNN uses at most.
-_ONEDNN = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+# What oneDNN uses at most, without AVX-VNNI and with it; and what the preloaded library reads.
+_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+_AVX_VNNI = {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI", "KEEP_AVX_VNNI": "1"}
 
 
-def older_environment(folder: Path) -> dict[str, str]:
+def older_environment(folder: Path, *, avx_vnni: bool = False) -> dict[str, str]:
     """Variables by which a program sees copies of the installed runtimes in ``folder``, made if there are none.
+
+    Args:
+        folder: for the copies.
+        avx_vnni: whether AVX-VNNI stays visible, if this CPU has it.
 
     Raises:
         UsageError: if there is no C compiler or no ``objdump``.
@@ -43,7 +48,7 @@ def older_environment(folder: Path) -> dict[str, str]:
         unfinished.rename(copies)
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(answers), str(_SOURCE)], check=True)
     path = os.pathsep.join(filter(None, [str(copies), os.environ.get("PYTHONPATH")]))
-    return {"PYTHONPATH": path, "LD_PRELOAD": str(answers), **_ONEDNN}
+    return {"PYTHONPATH": path, "LD_PRELOAD": str(answers), **(_AVX_VNNI if avx_vnni else _AVX2)}
 
 
 def _copy_runtime(folder: Path) -> None:

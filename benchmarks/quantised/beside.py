@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from sartor.codegen.ir.target import Target
+from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
+from sartor.codegen.mlir.machine import machine_of
 from sartor.errors import CompileError
 
 HOST = "host"
@@ -31,7 +34,8 @@ def timed(module: Path, model: Path, level: str, threads: int) -> dict[str, Run]
     Args:
         module: of the model, compiled for ``level``.
         model: the ONNX file.
-        level: of the CPU; for any other than ``HOST``, peers see a CPU without AVX-512, VNNI and AMX.
+        level: of the CPU; for any other than ``HOST``, peers see a CPU without AVX-512, VNNI and AMX, but with AVX-VNNI
+            if the level has it.
         threads: of each.
 
     Raises:
@@ -42,7 +46,8 @@ def timed(module: Path, model: Path, level: str, threads: int) -> dict[str, Run]
     if level == HOST:
         command = [str(Path(sys.executable).with_name("sartor")), "bench", str(module), *options]
     else:
-        command = [sys.executable, "-m", "benchmarks.older_cpu", "sartor", "bench", str(module), *options]
+        keeps = ["--avx-vnni"] if INTEGER_DOTS.exists_on(machine_of(Target.create("cpu", level), "f32")) else []
+        command = [sys.executable, "-m", "benchmarks.older_cpu", *keeps, "sartor", "bench", str(module), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     if done.returncode:
         raise CompileError(f"'{' '.join(command)}' failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")

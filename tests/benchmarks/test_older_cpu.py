@@ -65,3 +65,7 @@ def test_answers_lack_what_older_cpus_lack(tmp_path: Path, monkeypatch: pytest.M
     assert not older[2][1] & _AVX512F
     assert not older[2][2] & _VNNI
     assert not older[3][0] & _AVX_VNNI
+    newer = _answers(changed, older_environment(tmp_path / "older", avx_vnni=True))
+    assert newer[2] == older[2]
+    assert newer[3][0] & _AVX_VNNI == here[3][0] & _AVX_VNNI
+    assert newer[3][0] & ~_AVX_VNNI == older[3][0]
