@@ -268,7 +268,7 @@ TESTS = (
     ),
     # Other forms of quantised networks.
     *(
-        f"plugin/test_quantised_networks.py::test_code_without_vnni_gives_the_bits_of_code_with_it[{form}]"
+        f"plugin/test_quantised_networks.py::test_code_for_other_cpus_gives_the_bits_of_code_with_vnni[{form}]"
         for form in forms()
         if form.layout == "qoperator"
         or (form.activations == "int8" and form.layout != "qdq")
