@@ -26,8 +26,8 @@ INTRINSICS = {
 }
 """LLVM's names of the instruction, by the bits of a vector."""
 # Each product takes an addition too, which most CPUs start on the ports of multiplications: two products in about three
-# instructions' time. A sum waits for an addition alone.
-_MULTIPLIES, _LATENCY = 1.5, 1
+# instructions' time. A sum waits for an addition alone. Products, loads and loops start three at once beside additions.
+_MULTIPLIES, _LATENCY, _ISSUE = 1.5, 1, 3
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class WordPairElement(DotElement):
     def core(self, core: Core) -> Core:
         """The core, with the rate and latency of the instruction and the addition that follows it."""
         share = _MULTIPLIES / Core.multiplies
-        return replace(core, multiplies=core.multiplies * share, latency=_LATENCY)
+        return replace(core, multiplies=core.multiplies * share, latency=_LATENCY, issue=min(core.issue, _ISSUE))
 
     def multiplier(self, *, has_sign: bool = True) -> Multiplier:
         """The multiplier of an image of signed 16-bit numbers."""

@@ -70,7 +70,7 @@ class PairCost:
     """The cost of products by pairs of channels, on a device whose loads take far longer than its multiply-adds."""
 
     def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
-        rows, columns = _positions(sizes)
+        rows, columns = positions(sizes)
         tile = Shape(1, *(max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll")))
         vectors, depth = _vectors(sizes, core.lanes), sizes["depth"] // 2
         return pair_cycles(tile, rows, columns, vectors, depth, core.lanes) * sizes["batch"]
@@ -114,7 +114,7 @@ class WinogradCost:
 
 def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int, narrow: str | None = None) -> float:
     """Cycles of sums in register tiles, ``group`` products in a step, by weights that are widened from ``narrow``."""
-    rows, columns = _positions(sizes)
+    rows, columns = positions(sizes)
     lines, width, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("lines", "columns", "vectors", "unroll"))
     vectors = _vectors(sizes, core.lanes)
     if core.indexes and sizes["depth"] // sizes["taps"] // group % unroll:
@@ -130,7 +130,7 @@ def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int, narrow
     return (steps + around / core.issue) * sizes["batch"]
 
 
-def _positions(sizes: Sizes) -> tuple[int, int]:
+def positions(sizes: Sizes) -> tuple[int, int]:
     """Rows and columns of the result; a single row if pixels may be rearranged."""
     joined = sizes["taps"] == 1 and sizes["stride"] == 1
     return (1, sizes["rows"] * sizes["columns"]) if joined else (sizes["rows"], sizes["columns"])
@@ -146,7 +146,7 @@ def _reading_cycles(sizes: Sizes, dtype: str, core: Core) -> float:
 
 
 def _tile_cycles(sizes: Sizes, given: _Numbers) -> float:
-    rows, columns = _positions(sizes)
+    rows, columns = positions(sizes)
     lines, tiles, pixels, wide, depth = (max(1, given.get(tile_size, 1)) for tile_size in _TILE_SIZES)
     vectors = _vectors(sizes, WIDE.lanes)
     blocks = -(-rows // lines) * -(-columns // (tiles * pixels)) * -(-vectors // wide)

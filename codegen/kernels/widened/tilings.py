@@ -9,7 +9,7 @@ from sartor.codegen.analysis.register_tiles import balanced
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import Sizes as Numbers
 from sartor.codegen.kernels.isa.word_pairs import WordPairElement
-from sartor.codegen.kernels.layers.analytic_costs import DotCost
+from sartor.codegen.kernels.layers.analytic_costs import DotCost, positions
 from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Sizes, Tiling
 from sartor.codegen.kernels.loops.tilings import Shape
@@ -29,7 +29,11 @@ _NEAR_BYTES = 16 << 10
 _CACHE_BYTES = 32 << 10
 # Instructions that widen a vector, and the pixels of padding and neighbours that several strips widen.
 _WIDENING_INSTRUCTIONS = 4
-_FLOAT_BYTES = 4
+# Those that storing a vector of the result takes more than beside three others, by the vectors of a tile beside each
+# other, and how many start in a cycle.
+_MORE_STORED = {1: 3, 2: 1, 3: 1, 4: 0}
+_STARTED = 4
+_FLOAT_BYTES, _LINE_BYTES = 4, 64
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,20 @@ class StripCost(DotCost):
     element: WordPairElement
 
     def cycles(self, sizes: Numbers, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        """Predicted cycles, widening included, which each workgroup of panels does."""
-        products = super().cycles(sizes, parameters, self.element.core(core))
-        vectors = sizes["read"] / _FLOAT_BYTES / (2 * core.lanes)
-        widening = _WIDENING_INSTRUCTIONS * vectors / min(core.issue, 2 * core.loads)
-        return products + widening * max(1, parameters.get("panel_groups", 1))
+        """Predicted cycles: of products, of reading filters for each strip, of storing results apart, and of widening,
+        which each workgroup of panels does."""
+        given = {name: max(1, parameters.get(name, 1)) for name in StripTiling.names()}
+        tile = Shape(1, given["columns"], given["vectors"], given["unroll"])
+        rows, columns = positions(sizes)
+        vectors, pairs = -(-sizes["channels"] // core.lanes), -(-sizes["depth"] // self.group)
+        panel = pairs * self.group * self.element.filter_bytes * tile.vectors * core.vector_bytes // _FLOAT_BYTES
+        filters = panel * -(-vectors // tile.vectors)
+        strips = -(-(columns if rows == 1 else rows) // given["band"])
+        # A panel that leaves the first-level cache is read for each tile.
+        line = 0.0 if panel <= _CACHE_BYTES else core.line_cycles * self.element.filter_bytes / 2
+        products = tile.cycles(rows, columns, vectors, self.element.core(core), line) * pairs
+        far = strips * filters / _LINE_BYTES * core.far_line_cycles * (filters > core.resident_bytes)
+        stored = _MORE_STORED[min(tile.vectors, _OF_STORE)] * rows * columns * vectors / _STARTED
+        read = sizes["read"] / _FLOAT_BYTES / (2 * core.lanes)
+        widening = _WIDENING_INSTRUCTIONS * read / min(core.issue, 2 * core.loads)
+        return (products + far + stored) * sizes["batch"] + widening * given["panel_groups"]
