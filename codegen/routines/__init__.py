@@ -93,7 +93,7 @@ TABLE: tuple[Row, ...] = (
     Row((by.BLOCK_PRODUCT, by.BLOCK_PANELS), of.ROUNDED_BLOCKS),
     Row((by.PRODUCT,), (of.FACTOR_DOTS,)),
     Row((by.FUSED_WINOGRAD,), (of.I8_BFLOAT, of.I8_DOTS)),
-    Row((*_CONTRACTIONS, *_MOVING, by.ELEMENTWISE, by.TABLE), (of.I8,)),
+    Row((*_CONTRACTIONS, by.CONVERTED_WINDOW, *_MOVING, by.ELEMENTWISE, by.TABLE), (of.I8,)),
     Row(_LOWERED, (of.I8_STORED,)),
     Row((by.NEON,), (of.I8_MATRIX, of.I8_NEON, of.WHOLE_MATRIX, of.WHOLE_NEON)),
     Row((by.WORD_WINOGRAD,), (of.I8_WORD_PAIRS,)),

@@ -51,7 +51,7 @@ from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
 from sartor.codegen.routines.vector.single import FewChannels, SingleChannel
-from sartor.codegen.routines.vector.window import SlidingWindow
+from sartor.codegen.routines.vector.window import ConvertedWindow, SlidingWindow
 from sartor.codegen.routines.widened.pairs import WordPairConvolution, WordPairProduct
 
 _CPU, _VULKAN, _CUDA = ("cpu",), ("vulkan",), ("cuda",)
@@ -163,6 +163,9 @@ LOOKED_UP_TABLES = Algorithm("look-up of floats", _of_panels(LookedUpTables), _F
 
 # Of other layers.
 WINDOW = Algorithm("window", kernel(SlidingWindow), "", Work.WINDOWS, _BOTH, _VECTORS)
+CONVERTED_WINDOW = Algorithm(
+    "converted_window", kernel(ConvertedWindow), "only 8 bits take several instructions to become f32", Work.WINDOWS
+)
 JOIN = Algorithm("join", kernel(Join), "", Work.MOVES, _BOTH, _VECTORS)
 JOIN_SLICES = Algorithm("join_slices", kernel(JoinSlices), "", Work.MOVES, _BOTH)
 JOIN_ENLARGED = Algorithm("join_enlarged", kernel(JoinEnlarged), "", Work.MOVES, _BOTH)

@@ -59,7 +59,9 @@ class Traits:
             rounds them; None for no such type.
         reads_codes: whether the weight stays in blocks of integers as the model has it, so that what is known of a task
             tells the bytes that are read.
-        wide: of the routine that computes the same by filters in the model's own type, if ``weights`` are not.
+        wide: of a routine by whose times this one's are told, in the ratio of both models, where none like it was
+            measured: the one that computes the same by filters in the model's own type if ``weights`` are not, or that
+            converts what it reads more often; None for none.
         needs_permission: whether it rounds what the model itself may permit to round, layer by layer.
         rounds_factor: whether only the operand that is multiplied is read in 8 bits, by a range found on
             samples.

@@ -201,9 +201,10 @@ class Nest(Loops):
         rows: tuple[Index, Index],
         panel: Panel,
         accumulate: Accumulate,
+        batch: Index = 0,
     ) -> None:
-        """Emit code for a panel of a range of rows of the only batch."""
-        region = Region(0, rows, (panel.index, panel.index), False)
+        """Emit code for a panel of a range of rows of a batch, by default the only one."""
+        region = Region(batch, rows, (panel.index, panel.index), False)
         _Writer(self, asm, memories, accumulate).write_panel(panel, region)
 
 

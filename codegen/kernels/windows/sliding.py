@@ -36,12 +36,15 @@ class Sliding(NestCode):
         taps: strides of the filters; None if there are none.
         filters: position of the filters among the buffers, if there are any.
         combine: emits the new accumulator from a pixel, its filter or None, and the accumulator.
+        ring: if the image's memory holds a panel's vectors of some rows only, how many: a row is at its number modulo
+            these. 0 if it holds all.
     """
 
     image: Access
     taps: TapStrides | None
     filters: int
     combine: Combine
+    ring: int = 0
 
     def accumulation(self, asm: Assembler, memories: Sequence[ir.Value]) -> Accumulate:
         """The function that emits the sums, or other reductions, of a tile."""
@@ -60,12 +63,13 @@ class _TileWriter:
         left = asm.add(
             asm.mul(origin.batch, of.image.batch),
             asm.mul(origin.column, columns.stride * of.image.column),
-            asm.mul(origin.vector, step),
+            0 if of.ring else asm.mul(origin.vector, step),
             -columns.padding * of.image.column,
         )
 
         def every(row: Index, tap: Index, _: Sequence[int], carried: list[ir.Value]) -> list[ir.Value]:
-            image = asm.add(left, asm.mul(row, of.image.row))
+            place = asm.divide(row, of.ring)[1] if of.ring else row
+            image = asm.add(left, asm.mul(place, of.image.row))
             return self._kernel_row(tile, tap, image, carried)
 
         return kernel_rows(asm, of.nest.rows, tile, starts(), every)

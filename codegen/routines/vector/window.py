@@ -13,8 +13,11 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ImageRoutine
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.windows.costs import WindowCost
+from sartor.codegen.kernels.windows.converted_rows import ConvertedRows
+from sartor.codegen.kernels.windows.costs import ConvertedCost, WindowCost
+from sartor.codegen.kernels.windows.sliding import Sliding
 from sartor.codegen.kernels.windows.window import window_sliding, window_tilings
+from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -45,7 +48,49 @@ class SlidingWindow(ImageRoutine[Window]):
         return window_tilings(match, machine)
 
     def parts(self, images: ImageLayer, match: Window, parameters: Parameters) -> KernelParts:
+        return KernelParts(self.sliding(images, match, parameters))
+
+    def sliding(self, images: ImageLayer, match: Window, parameters: Parameters) -> Sliding:
+        """The window of a layer.
+
+        Raises:
+            RejectionError: if the layer cannot be computed so.
+        """
         tiling = Tiling.of(parameters)
         if tiling.lines != 1:
             raise RejectionError(f"a window slides along one row of the result at a time, not {tiling.lines}")
-        return KernelParts(window_sliding(images, match, tiling))
+        return window_sliding(images, match, tiling)
+
+
+@dataclass(frozen=True)
+class ConvertedWindow(SlidingWindow):
+    """A depthwise convolution of 8 bits, each row of whose image becomes f32 once.
+
+    Parameters: those of ``Tiling``.
+    """
+
+    name: str = "converted_window"
+
+    @property
+    def traits(self) -> Traits:
+        window = super().traits
+        return replace(window, estimate=ConvertedCost(), wide=window)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return CPU
+
+    def match(self, task: Task) -> Window | Rejected:
+        found = window_of(task)
+        if found is None or not found.is_weighted:
+            return Rejected("not a depthwise convolution in two dimensions")
+        if (*found.strides, *found.dilations) != (1,) * 4:
+            return Rejected("it skips rows or pixels, so hardly any is converted twice")
+        return found if found.kernel[0] > 1 else Rejected("its windows have a single row")
+
+    def tilings(self, match: Window, machine: Machine) -> list[Tiling]:
+        # Workgroups of a few rows would convert those around them too.
+        return sorted(super().tilings(match, machine), key=lambda tiling: tiling.row_groups)
+
+    def parts(self, images: ImageLayer, match: Window, parameters: Parameters) -> KernelParts:
+        return KernelParts(ConvertedRows.of(self.sliding(images, match, parameters)))

@@ -93,8 +93,8 @@ def predicted_seconds(
 def _learned(
     facts: str, variants: Sequence[DescribedVariant], model: CostModel, seen: Set[Kin], core: Core
 ) -> list[float]:
-    """What a learned model predicts; for kernels by narrower filters that it has not ``seen`` what it predicts for wide
-    ones, times the ratio of the analytic models of both."""
+    """What a learned model predicts; for kernels that it has not ``seen`` and that traits compare with others, as those
+    by narrower filters with wide ones, what it predicts for these, times the ratio of the analytic models of both."""
     comparable = [_comparable(variant, seen) for variant in variants]
     return [
         seconds * analytic_seconds(facts, variant, core) / analytic_seconds(facts, other, core)
@@ -103,11 +103,12 @@ def _learned(
 
 
 def _comparable(variant: DescribedVariant, seen: Set[Kin]) -> DescribedVariant:
-    """A variant, or if its like was not ``seen`` the one by filters in the model's own type whose like was."""
+    """A variant, or if its like was not ``seen`` the one that its traits compare it with, whose like was, or for which
+    it has no model of its own."""
     if variant.traits.wide is None or kin(variant) in seen:
         return variant
     wide = replace(variant, traits=variant.traits.wide)
-    return wide if kin(wide) in seen else variant
+    return wide if kin(wide) in seen or variant.traits.cost is None else variant
 
 
 def is_covered(variants: Iterable[DescribedVariant], samples: Sequence[Sample]) -> bool:
