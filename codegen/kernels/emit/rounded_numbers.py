@@ -23,7 +23,7 @@ _POWER_OF_TWO = 0.5
 # A bound of the relative error of an integer after a product and a quotient in f32.
 _DEVIATION = 2.0**-21
 # CPU features with an instruction that rounds vectors. Without one LLVM would call a function that kernels lack.
-_ROUNDING = ("avx", "neon")
+_ROUNDING = ("avx", "sse4.1", "neon")
 # Comparisons that find numbers that are too small, and too large. The first two hold for NaN too.
 _CLIPPING = {
     int(arith.CmpFPredicate.ULT): (True, False),

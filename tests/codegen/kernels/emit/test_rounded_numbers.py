@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.emit.rounded_numbers import clip, divided, scaled
+from sartor.codegen.kernels.emit.rounded_numbers import clip, divided, rounded, scaled
 from sartor.codegen.mlir.iree_compiler import arith, ir
 from sartor.runtime.driver.signature import Array
 from tests.codegen.kernels.small_kernels import LANES, SmallKernel, run_kernels
@@ -112,3 +115,19 @@ def test_only_positive_constants_of_common_size_are_divided_by() -> None:
     run_kernels({"none": _kernel(compute, SUMS)})
     assert found == [None] * len(found)
     assert found
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are of x86-64")
+@pytest.mark.parametrize(("cpu", "has_instruction"), [("x86-64-v3", True), ("x86-64-v2", True), ("x86-64", False)])
+def test_ties_are_rounded_to_even_by_the_instruction_where_there_is_one(cpu: str, *, has_instruction: bool) -> None:
+    given = np.resize(np.concatenate([_TIES, _SPECIAL]), 1024)
+    by_instruction: list[bool] = []
+
+    def compute(asm: Assembler, value: ir.Value) -> ir.Value:
+        found = rounded(asm, value)
+        by_instruction.append(found.owner.name == "llvm.call_intrinsic")
+        return found
+
+    kernel = replace(_kernel(compute, given), target=Target.create("cpu", cpu))
+    np.testing.assert_array_equal(run_kernels({"rounded": kernel})["rounded"], np.round(given))
+    assert set(by_instruction) == {has_instruction}
