@@ -71,7 +71,8 @@ def test_bits_are_those_of_windows_that_convert_where_they_read(cpu: str) -> Non
     assert set(subjects) == set(cases.names)
     program = load(subjects, target)
     for name, subject in subjects.items():
-        ranges = {**_RANGES, **dict.fromkeys(range(len(subject.task.inputs)), _RANGES[0])}
+        # A residual has the image's range.
+        ranges = {**_RANGES, 1: _RANGES[0]}
         right, *others = (
             run_stored(program, subject, each, subject.inputs(), ranges) for each in subject.implementations
         )
