@@ -41,7 +41,7 @@ class WindowCost:
 
 @dataclass(frozen=True)
 class ConvertedCost(WindowCost):
-    """The cost of windows over 8 bits whose pixels become f32 once: a part of that of converting where they are read."""
+    """The cost of windows over 8 bits whose pixels become f32 once: a part of that of converting where they read."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         return _CONVERTED_ONCE * super().cycles(sizes, parameters, core)
