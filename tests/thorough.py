@@ -64,6 +64,12 @@ TESTS = (
     ),
     # One decoder whose callers pass the caches is compiled in CI, with a mask; what beams reorder is found there.
     "plugin/open_sizes/test_passed_caches.py::test_beams_reorder_caches_whose_length_tells_the_number_of_positions",
+    *(
+        f"plugin/open_sizes/test_passed_caches.py::test_operators_that_append_take_caches_of_any_length[{kind}]"
+        for kind in ("genai", "standard")
+    ),
+    # A state of fixed length is kept in CI.
+    "plugin/test_scattered_caches.py::test_buffers_are_kept_and_rows_beyond_them_refused",
     # The module of a decoder is made and checked step by step in CI, with caches that Concat appends to.
     *(
         f"plugin/open_sizes/test_caches.py::test_{each}"
