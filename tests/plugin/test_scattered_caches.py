@@ -96,7 +96,7 @@ def test_buffers_are_kept_and_rows_beyond_them_refused(tmp_path: Path) -> None:
     with Session(made.path, threads=1) as session:
         assert {state.name for state in session.get_states()} == {*_CACHES}
         for _ in range(2):
-            held = dict.fromkeys(_CACHES, empty)
+            held: dict[str, Array] = dict.fromkeys(_CACHES, empty)
             for place in range(_ROOM):
                 right = reference({**feeds(place), **held})
                 assert relative_error(session.run(None, feeds(place)), right[:1]) < 1e-5, place
