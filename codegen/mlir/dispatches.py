@@ -21,6 +21,7 @@ from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
 from sartor.codegen.mlir.iree_compiler import flags_for, ir, translate
 from sartor.codegen.mlir.operations import symbol
+from sartor.codegen.mlir.whole_vectors import divide_by_vectors, masks_slowly
 from sartor.errors import CompileError
 
 _STORED = re.compile(r"util\.global\.store [^\n]*@([A-Za-z_$][\w$.]*)")
@@ -113,6 +114,8 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         source = _without_defects(source, target)
         module = ir.Module.parse(translate(source, (*target.flags, *flags_for(source)), to="flow"))
         drop_barriers(module)
+        if masks_slowly(target):
+            divide_by_vectors(module, target)
         if any(other.symbols for other in others.values()):
             take_out_views(module)
         return {**kernels, **_split(module, set(others))}
