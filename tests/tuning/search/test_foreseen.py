@@ -133,6 +133,20 @@ def test_filters_of_16_bits_are_widened_for_more_time_and_read_in_less(dtype: st
             assert least < narrow / wide < most
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_filters_of_16_bits_save_nothing_where_reading_them_is_hidden(dtype: str) -> None:
+    guide, seen = shipped_guide("x86-64-v4", 1), kin_in(shipped_samples("x86-64-v4", 1))
+    # Tiles whose filters the analytic model takes to be read for most of the time.
+    tiles = "{columns=11,lines=1,panel_groups=4,row_groups=1,unroll=2,vectors=2}"
+    product = (
+        "contraction batch=1 channels=384 columns=128 depth=384 dilation=1 kernel_height=1 kernel_width=1 operands=1 "
+        "operations=37748736 read=196608 rows=1 stride=1 taps=1 weights=589824 written=196608"
+    )
+    both = [described(f"cpu:f32/matmul.product{each}{tiles}") for each in ("", f"_by_{dtype}")]
+    wide, narrow = predicted_seconds(product, both, guide, seen, core_of(TARGET))
+    assert 1.0 < narrow / wide < 1.1
+
+
 def _by_codes(rows: int) -> str:
     """Facts of a product of rows by 896 x 4864 codes of 4 bits, in blocks of 32 with a scale of 4 bytes."""
     return (

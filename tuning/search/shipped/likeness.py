@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import median
 from threading import Lock
 
+from sartor.codegen.analysis.task_bounds import kind_and_sizes
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
@@ -20,6 +21,10 @@ from sartor.tuning.search.shipped.times import path_of, shipped_samples
 _FEWEST_RATIOS = 8
 # A search that knows less of its variants needs its later rounds.
 _MOST_UNSEEN = 0.1
+# The part of a kernel's time in which it may read its filters for that to be hidden.
+_HIDDEN = 0.5
+# The least that widening costs a kernel.
+_WIDENING = 1.02
 
 
 Kin = tuple[object, ...]
@@ -97,9 +102,22 @@ def _learned(
     by narrower filters with wide ones, what it predicts for these, times the ratio of the analytic models of both."""
     comparable = [_comparable(variant, seen) for variant in variants]
     return [
-        seconds * analytic_seconds(facts, variant, core) / analytic_seconds(facts, other, core)
+        seconds * (1.0 if other is variant else _narrow_by_wide(facts, variant, other, core))
         for variant, other, seconds in zip(variants, comparable, model.seconds(facts, comparable), strict=True)
     ]
+
+
+def _narrow_by_wide(facts: str, narrow: DescribedVariant, wide: DescribedVariant, core: Core) -> float:
+    """How much longer a kernel takes by narrower filters than by wide ones, by the analytic models of both.
+
+    Filters that are read from memory in a small part of the kernel's time are read ahead of the products. That they are
+    fewer bytes saves nothing then, and widening them still takes its instructions (docs/precision.md).
+    """
+    seconds = analytic_seconds(facts, wide, core)
+    ratio = analytic_seconds(facts, narrow, core) / seconds
+    _, sizes = kind_and_sizes(facts)
+    reading = sizes["weights"] / core.bytes_per_cycle / core.hertz
+    return max(ratio, _WIDENING) if reading < _HIDDEN * seconds else ratio
 
 
 def _comparable(variant: DescribedVariant, seen: Set[Kin]) -> DescribedVariant:
