@@ -68,7 +68,6 @@ class OnnxRuntimeReference:
         layouts: bool = True,
         is_timed: bool = False,
         cuts: bool = True,
-        packs: bool = True,
         folder: Path | None = None,
     ) -> None:
         """Load a model.
@@ -83,7 +82,6 @@ class OnnxRuntimeReference:
                 each run, though ONNX Runtime 1.32 crashes while it does so for some models. A failure with
                 optimisations is one. Leave a pause before others are timed.
             cuts: whether outputs of a prepared model are cut to the counts beside them, as ``Session`` does.
-            packs: whether weights are packed once, which takes as much memory as they have, and not in each run.
             folder: of the weights that lie beside a model that is given by its content.
 
         Raises:
@@ -91,7 +89,7 @@ class OnnxRuntimeReference:
             UnsupportedModelError: if ONNX Runtime does not load the model.
         """
         source = model if isinstance(model, bytes) else str(model)
-        load = partial(_session, source, threads, spins=is_timed, packs=packs, folder=folder)
+        load = partial(_session, source, threads, spins=is_timed, folder=folder)
         plainly = partial(load, optimises=False, layouts=False) if optimises and not is_timed else None
         try:
             self._session = load(optimises=optimises, layouts=layouts)
@@ -176,18 +174,9 @@ def reason_of(error: BaseException) -> str:
 
 
 def _session(
-    source: bytes | str,
-    threads: int | None,
-    *,
-    optimises: bool,
-    layouts: bool,
-    spins: bool,
-    packs: bool,
-    folder: Path | None,
+    source: bytes | str, threads: int | None, *, optimises: bool, layouts: bool, spins: bool, folder: Path | None
 ) -> Any:
     options = _session_options(threads, optimises=optimises, layouts=layouts, spins=spins)
-    if not packs:
-        options.add_session_config_entry("session.disable_prepacking", "1")
     if folder is not None and isinstance(source, bytes):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
     try:

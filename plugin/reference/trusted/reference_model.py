@@ -27,7 +27,7 @@ from sartor.onnx_model.reading.external_data import is_external
 from sartor.onnx_model.reading.noise_inputs import RANDOM_OPERATORS, feed_noise
 from sartor.onnx_model.reading.outside_weights import outside_weights
 from sartor.reference.trusted.exact.exact_copy import exact_copy
-from sartor.reference.trusted.loaded_models import LOADED, MOST_BYTES
+from sartor.reference.trusted.loaded_models import LOADED
 from sartor.reference.trusted.oracles.call import Call
 from sartor.reference.trusted.oracles.table import DEVIATIONS, definition_of
 from sartor.reference.trusted.parts.division import UncoveredError
@@ -82,8 +82,6 @@ class ReferenceModel:
         fed = _fed(light)
         self._model = exact_copy(fed) or fed
         folder = light.parent if isinstance(light, Path) else ROOT
-        # Files that hold so much are mapped, and a second copy of their weights would be the most that is allocated.
-        packs = self.mapped_bytes <= MOST_BYTES
         self._whole = partial(
             OnnxRuntimeReference,
             folder=folder,
@@ -91,10 +89,9 @@ class ReferenceModel:
             optimises=optimises,
             layouts=layouts,
             cuts=cuts,
-            packs=packs,
         )
         self._parts = partial(
-            PartedModel, folder=folder, threads=threads, optimises=optimises, layouts=layouts, cuts=cuts, packs=packs
+            PartedModel, folder=folder, threads=threads, optimises=optimises, layouts=layouts, cuts=cuts
         )
         self._kept: OnnxRuntimeReference | PartedModel | None = None
         runtime = self._runtime

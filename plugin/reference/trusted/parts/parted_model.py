@@ -30,7 +30,7 @@ class PartedModel:
     Args:
         model: with its weights, or with names of files beside ``folder``; it is changed.
         folder: of the files that hold its weights.
-        threads, optimises, layouts, cuts, packs: as for ``OnnxRuntimeReference``.
+        threads, optimises, layouts, cuts: as for ``OnnxRuntimeReference``.
         refused: names of nodes that ONNX Runtime fails to run.
 
     Attributes:
@@ -51,7 +51,6 @@ class PartedModel:
         optimises: bool = True,
         layouts: bool = True,
         cuts: bool = True,
-        packs: bool = True,
         refused: frozenset[str] = frozenset(),
     ) -> None:
         whole = named(model)
@@ -61,7 +60,6 @@ class PartedModel:
             optimises=optimises,
             layouts=layouts,
             cuts=False,
-            packs=packs,
             folder=folder,
         )
         versions = versions_of(whole)

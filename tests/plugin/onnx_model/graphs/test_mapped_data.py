@@ -19,7 +19,6 @@ from sartor.reference.disturbed_model import disturb
 from sartor.reference.trusted import loaded_models, reference_model
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.reference.vouching.rewrite_check import checked_rewrites
-from sartor.runtime.reference import OnnxRuntimeReference
 from tests.plugin.onnx_model.builders import Array, model, node
 
 WEIGHTS: dict[str, Array] = {
@@ -116,22 +115,6 @@ def test_one_model_is_loaded_at_a_time_where_they_are_large(large: Path, monkeyp
     assert [one._kept is None, other._kept is None] == [True, False]
     del other
     np.testing.assert_array_equal(one(FEEDS)[0], first)
-
-
-def test_weights_of_very_large_models_are_not_packed(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime would allocate them once more, and unpacks them in each run instead."""
-    expected = _outputs(large)
-    monkeypatch.setattr(reference_model, "MOST_BYTES", 1)
-    loaded: list[bool] = []
-
-    class Watched(OnnxRuntimeReference):
-        def __init__(self, model: Path | bytes, *, packs: bool, **options: Any) -> None:
-            loaded.append(packs)
-            super().__init__(model, packs=packs, **options)
-
-    monkeypatch.setattr(reference_model, "OnnxRuntimeReference", Watched)
-    np.testing.assert_allclose(_outputs(large), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
-    assert loaded == [False]
 
 
 def test_a_file_that_takes_the_place_of_another_is_another(large: Path) -> None:
