@@ -19,6 +19,7 @@ from sartor.onnx_model.states.call_sizes import NO_STATE, has_several
 from sartor.onnx_model.states.cut_caches import CutModel, cut_caches, open_caches
 from sartor.onnx_model.states.explicit_appends import append_explicitly
 from sartor.onnx_model.states.grown_caches import growing_caches
+from sartor.onnx_model.states.head_widths import know_widths
 from sartor.onnx_model.states.stacked_caches import append_to_stacks
 from sartor.policies import StatePolicy
 from sartor.runtime.driver.bound_input import BoundInput
@@ -96,6 +97,7 @@ def cut_file(
             pairs = [pair for pattern in policy.declared for pair in pattern.pairs(outputs, inputs)]
             declared: Mapping[str, str] = {input: output for output, input in pairs}
             fixed = () if is_chosen else take_cached_branch(model)
+            know_widths(model)
             append_to_stacks(model)
             append_explicitly(model, several=has_several(model, given))
             growing = growing_caches(model, declared, finds=policy.finds)
@@ -124,6 +126,7 @@ def open_file(path: Path, given: OpenShapes, directory: Path) -> Cutting | Worke
     try:
         with holding():
             model, external = read_model(path)
+            know_widths(model)
             append_to_stacks(model)
             append_explicitly(model, several=has_several(model, given))
             growing = growing_caches(model, {}, finds=True)
