@@ -22,11 +22,14 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.special_functions import exp
 from sartor.codegen.kernels.loops.partition import workgroup_range
-from sartor.codegen.kernels.single.lane_sums import added_lanes
+from sartor.codegen.kernels.single.lane_sums import LaneFold
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 # Worker threads have stacks of 128 KiB.
 _MOST_SCRATCH_BYTES = 48 << 10
+
+MOST_FEW = 8
+"""More queries than these are cut into tiles."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,9 @@ class OpenAttention(AttentionKernel):
         return -(-most // self.lanes) * self.lanes
 
     def check(self) -> None:
+        queries = self.form.extents[2]
+        if self.form.has_key_rows and isinstance(queries, int) and queries > MOST_FEW:
+            raise RejectionError("keys whose elements are adjacent are better copied for so many queries")
         if self.rows * self.padded_keys * FLOAT_BYTES > _MOST_SCRATCH_BYTES:
             raise RejectionError(f"scores of {self.rows} queries with {self.padded_keys} keys do not fit a workgroup")
 
@@ -92,8 +98,9 @@ class _TileWriter:
         asm, form, lanes = self._asm, self._of.form, self._of.lanes
         mask = None if count is None else self._head.mask(count)
         if form.has_key_rows:
-            starts = [asm.add(key, number * lanes) for number in range(vectors)]
-            totals = [self._dots(query, start, count) for query in self._queries() for start in starts]
+            queries = self._queries()
+            by_vector = [self._dots(queries, asm.add(key, number * lanes), count) for number in range(vectors)]
+            totals = [total for by_query in zip(*by_vector, strict=True) for total in by_query]
         else:
             totals = self._column_sums(key, vectors, mask)
         seen = []
@@ -129,19 +136,27 @@ class _TileWriter:
         starts = [head.offset(queries, row) for row in self._rows]
         return [[asm.load(memory, asm.add(start, first), count) for first, count in parts] for start in starts]
 
-    def _dots(self, query: Sequence[ir.Value], key: Index, count: Index | None) -> ir.Value:
-        """The products of a query with as many keys as a vector has lanes, whose elements are adjacent; the last key is
-        read again in place of those that do not exist."""
-        asm, form, head = self._asm, self._of.form, self._head
-        memory, first, last = head.memories[form.keys.memory], head.offset(form.keys, 0), asm.sub(head.keys, 1)
-        totals = []
+    def _dots(self, queries: Sequence[Sequence[ir.Value]], key: Index, count: Index | None) -> list[ir.Value]:
+        """The products of queries with as many keys as a vector has lanes, whose elements are adjacent; the last key is
+        read again in place of those that do not exist.
+
+        A key is read once for all queries, and its products are added up before others are: registers hold few.
+        """
+        asm, head, keys = self._asm, self._head, self._of.form.keys
+        first, last, step = head.offset(keys, 0), asm.sub(head.keys, 1), asm.size(keys.steps[-1])
+        folds = [LaneFold(asm) for _ in queries]
         for lane in range(asm.lanes):
             row = asm.add(key, lane) if count is None else asm.minimum(asm.add(key, lane), last)
-            start, total = asm.add(first, asm.times(row, asm.size(form.keys.steps[-1]))), head.splat(0.0)
-            for part, (element, size) in zip(query, head.parts(form.depth), strict=True):
-                total = asm.multiply_add(part, asm.load(memory, asm.add(start, element), size), total)
-            totals.append(total)
-        return added_lanes(asm, totals)
+            start = asm.add(first, asm.times(row, step))
+            head.fetch_ahead(keys, start, step, self._of.form.depth)
+            parts = head.parts(self._of.form.depth)
+            loaded = [asm.load(head.memories[keys.memory], asm.add(start, element), size) for element, size in parts]
+            for query, fold in zip(queries, folds, strict=True):
+                total = head.splat(0.0)
+                for pair in zip(query, loaded, strict=True):
+                    total = asm.multiply_add(*pair, total)
+                fold.add(total)
+        return [fold.sums for fold in folds]
 
     def _exponentials(self, largest: Sequence[ir.Value]) -> list[ir.Value]:
         """Emit the exponentials of what is left of the largest score; returns the sum of each query's."""
@@ -166,7 +181,7 @@ class _TileWriter:
         parts = len(head.parts(self._of.form.columns))
         starts = [row * self._of.padded_keys for row in range(len(self._rows))]
         zeros = [head.splat(0.0)] * (len(self._rows) * parts)
-        totals = head.mixed((0, head.keys), (self._scratch, starts), zeros)
+        totals = head.mixed((0, head.keys), (self._scratch, starts), zeros, fetches=True)
         for row, total in enumerate(sums):
             inverse = head.inverse(total)
             head.store(self._rows[row], [arith.mulf(part, inverse) for part in totals[row * parts : (row + 1) * parts]])

@@ -104,14 +104,39 @@ class LaneSums(PlaneCode):
         return step(full, totals, rest) if rest else totals
 
 
+class LaneFold:
+    """Adds up the lanes of each of as many vectors as there are lanes, as these come: few are held at a time.
+
+    Args:
+        asm: emits.
+    """
+
+    def __init__(self, asm: Assembler) -> None:
+        self._asm = asm
+        # What was added up so far, with the lanes that are left of each of its vectors.
+        self._held: list[tuple[ir.Value, int]] = []
+
+    def add(self, value: ir.Value) -> None:
+        """Take the next vector."""
+        length = self._asm.lanes
+        while self._held and self._held[-1][1] == length:
+            other, _ = self._held.pop()
+            value, length = _halved(self._asm, other, value, length), length // 2
+        self._held.append((value, length))
+
+    @property
+    def sums(self) -> ir.Value:
+        """The sums, of each vector in a lane, once all are there."""
+        ((value, _),) = self._held
+        return value
+
+
 def added_lanes(asm: Assembler, vectors: Sequence[ir.Value]) -> ir.Value:
     """A vector of the sums of the lanes of each of as many vectors as there are lanes."""
-    found, length = list(vectors), asm.lanes
-    while len(found) > 1:
-        pairs = zip(found[::2], found[1::2], strict=True)
-        found = [_halved(asm, one, other, length) for one, other in pairs]
-        length //= 2
-    return found[0]
+    fold = LaneFold(asm)
+    for each in vectors:
+        fold.add(each)
+    return fold.sums
 
 
 def _halved(asm: Assembler, one: ir.Value, other: ir.Value, length: int) -> ir.Value:

@@ -10,15 +10,13 @@ from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.attention.attention_kernel import AttentionRoutine
 from sartor.codegen.kernels.attention.attention_layer import attention_stages
-from sartor.codegen.kernels.attention.open_attention import OpenAttention
+from sartor.codegen.kernels.attention.open_attention import MOST_FEW, OpenAttention
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.open_sizes.costs import OpenAttentionCost
 from sartor.codegen.mlir.kernel_machine import kernel_machine
 
 # Queries of a tile, and vectors of keys whose scores are computed at once.
 _TILES = ((4, 4), (6, 2), (8, 2), (4, 2))
-# More queries than these are cut into tiles.
-MOST_FEW = 8
 
 
 def _tiles(task: Task) -> tuple[tuple[int, int], ...]:

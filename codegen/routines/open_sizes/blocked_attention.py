@@ -12,10 +12,10 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.attention.attention_kernel import AttentionRoutine
 from sartor.codegen.kernels.attention.attention_layer import attention_stages
 from sartor.codegen.kernels.attention.blocked_attention import MOST_QUERIES, BlockedAttention
+from sartor.codegen.kernels.attention.open_attention import MOST_FEW
 from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.open_sizes.costs import BlockedAttentionCost
 from sartor.codegen.mlir.kernel_machine import kernel_machine
-from sartor.codegen.routines.open_sizes.attention import MOST_FEW
 
 # Queries of a tile, and vectors of keys whose scores are computed at once, where registers hold their sums.
 _TILES = ((4, 4), (6, 4), (6, 2), (4, 2))

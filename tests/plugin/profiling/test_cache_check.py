@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,11 +20,13 @@ from sartor.codegen.ir.machines.core import WIDE
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Variant
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
+from sartor.codegen.kernels.attention.open_attention import MOST_FEW
 from sartor.codegen.linking import stitching
 from sartor.codegen.linking.stitching import Stitched
 from sartor.codegen.routine_registry import fused_routines, routines_for
-from sartor.codegen.routines.open_sizes.attention import MOST_FEW, OpenAttentionKernel
+from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
+from sartor.codegen.routines.open_sizes.blocked_attention import BlockedAttentionKernel
 from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.opening.open_graph import open_graph
@@ -99,27 +101,26 @@ def with_turned_keys(graph: LayerGraph) -> list[Fusion]:
     return [each for each in graph.fusions if each.layer.task.stages[0].task.kind is not LayerKind.CONTRACTION]
 
 
-def is_built(kernel: OpenAttentionKernel, task: Task) -> bool:
-    """Whether there is a kernel; not all that transposes queries or results is part of one."""
-    (first, *_) = cast("list[Parameters]", kernel.parameters(task, TARGET))
-    return isinstance(kernel.build(task, first, TARGET), Implementation)
+def kernel_of(task: Task) -> Implementation | None:
+    """The first kernel that computes an attention; not all that transposes queries or results is part of one."""
+    for kernel in (OpenAttentionKernel(), BlockedAttentionKernel()):
+        parameters = kernel.parameters(task, TARGET)
+        found = Rejected("") if isinstance(parameters, Rejected) else kernel.build(task, parameters[0], TARGET)
+        if isinstance(found, Implementation):
+            rows = task.stages[1].task.results[0].shape[-2]
+            assert isinstance(kernel, OpenAttentionKernel) is (rows <= MOST_FEW)
+            return found
+    return None
 
 
 def with_kernels(model: ImportedModel) -> SplitNetwork:
     """The network with attentions as kernels, which read keys and values where they are kept."""
-    kernel = OpenAttentionKernel()
-    fusions = [each for each in with_turned_keys(model.graph) if is_built(kernel, each.layer.task)]
-    assert fusions
-    graph = apply_fusions(model.graph, [each.layer.name for each in fusions])
+    kernels = {each.layer.name: kernel_of(each.layer.task) for each in with_turned_keys(model.graph)}
+    implementations = {name: each for name, each in kernels.items() if each is not None}
+    assert implementations
+    graph = apply_fusions(model.graph, [*implementations])
     variants = variants_in(replace(model, graph=graph), None)
-    for fusion in fusions:
-        task = fusion.layer.task
-        (first, *_) = cast("list[Parameters]", kernel.parameters(task, TARGET))
-        implementation = kernel.build(task, first, TARGET)
-        assert isinstance(implementation, Implementation), implementation
-        rows = task.stages[1].task.results[0].shape[-2]
-        assert (first["rows"] == rows) is (rows <= MOST_FEW)
-        variants[fusion.layer.name] = Variant("attention", "cpu", "f32", implementation)
+    variants |= {name: Variant("attention", "cpu", "f32", each) for name, each in implementations.items()}
     return SplitNetwork(graph, variants)
 
 
