@@ -6,7 +6,9 @@ Both decode the same tokens in turn, a few at a time, behind caches of the same 
 caches that it gave for the token before, by IO binding, without a copy. A row has the median time of a token, the
 first quartile of what ONNX Runtime takes by it, and the memory of the caches by what of them lives. Modules that take
 prompts are timed with these, too: the time to the first token, beside a call for the whole prompt, if the model takes
-several tokens.
+several tokens. With ``--growth 0:128,960:1088`` tokens at these positions are timed in several sessions, each with
+caches that were never written: a position's median is compared with those of its neighbours, to find calls that stall
+where caches grow.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ from sartor.runtime.session import Session
 Array = NDArray[Any]
 _PRESENT_BIT, _ENTRY = 63, 8
 _RUNS, _TOKENS = 9, 8
+# Sessions in which each position is timed, positions on each side that it is compared with, and how much longer than
+# these a call may take.
+_SESSIONS, _NEIGHBOURS, _STALL = 15, 8, 1.05
 _KINDS = {1: np.float32, 6: np.int32, 7: np.int64, 10: np.float16}
 
 app = typer.Typer(help=__doc__)
@@ -50,8 +55,13 @@ class Peer:
         self._session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
         self._outputs = [each.name for each in self._session.get_outputs()]
         self._inputs = [each.name for each in self._session.get_inputs()]
-        self.caches = {name: shape for name, shape in _shapes(model).items() if name.startswith("past")}
+        self.caches = cache_shapes(model)
         self._held: dict[str, Any] = {}
+
+    @property
+    def empty(self) -> dict[str, Array]:
+        """Caches without positions."""
+        return drawn(self.caches, 0)
 
     def begin(self, caches: Mapping[str, Array]) -> None:
         """Let the next call follow these caches."""
@@ -87,6 +97,16 @@ def _shapes(model: Path) -> dict[str, tuple[list[int], Any]]:
     }
 
 
+def cache_shapes(model: Path) -> dict[str, tuple[list[int], Any]]:
+    """Those of the caches that a model takes."""
+    return {name: shape for name, shape in _shapes(model).items() if name.startswith("past")}
+
+
+def cache_bytes(model: Path, past: int) -> int:
+    """Bytes of a model's caches with so many positions."""
+    return sum(array.nbytes for array in drawn(cache_shapes(model), past).values())
+
+
 def feeds(names: Sequence[str], tokens: Sequence[int], before: int) -> dict[str, Array]:
     """What a call takes beside caches."""
     count = len(tokens)
@@ -119,10 +139,10 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def drawn(peer: Peer, past: int) -> dict[str, Array]:
-    """Caches of random numbers."""
+def drawn(caches: Mapping[str, tuple[list[int], Any]], past: int) -> dict[str, Array]:
+    """Caches of random numbers with these shapes and element types."""
     random = np.random.default_rng(0)
-    sizes = {name: ([shape[0] or 1, *shape[1:]], kind) for name, (shape, kind) in peer.caches.items()}
+    sizes = {name: ([shape[0] or 1, *shape[1:]], kind) for name, (shape, kind) in caches.items()}
     return {
         name: random.standard_normal([size or past for size in shape]).astype(kind)
         for name, (shape, kind) in sizes.items()
@@ -131,7 +151,7 @@ def drawn(peer: Peer, past: int) -> dict[str, Array]:
 
 def decode(session: Session, peer: Peer, past: int) -> str:
     """A row of the table: tokens behind caches of a length."""
-    caches, inputs = drawn(peer, past), [each.name for each in session.get_inputs()]
+    caches, inputs = drawn(peer.caches, past), [each.name for each in session.get_inputs()]
     # Random numbers have no meaning, and so no likeliest token that both agree about.
     ours, theirs, held = list[float](), list[float](), 0
     for run in range(_RUNS):
@@ -158,13 +178,32 @@ def decode(session: Session, peer: Peer, past: int) -> str:
 def first_token(session: Session, peer: Peer, count: int) -> str:
     """A row of the table: the time to the first token behind a prompt."""
     prompt = [1 + place % 7 for place in range(count)]
-    empty, ours, theirs = drawn(peer, 0), list[float](), list[float]()
+    empty, ours, theirs = peer.empty, list[float](), list[float]()
     for _ in range(3):
         session.reset()
         ours.append(timed(lambda: next(sartor.generate(session, prompt, 1))))
         peer.begin(empty)
         theirs.append(timed(lambda: peer.run(prompt, 0)))
     return f"| {count} | {min(ours) * 1e3:.1f} | {min(theirs) / min(ours):.2f} |"
+
+
+def growth(session: Session, peer: Peer, first: int, last: int) -> str:
+    """A row of the table: the largest median of a position by those of its neighbours."""
+    caches, inputs = drawn(peer.caches, first), [each.name for each in session.get_inputs()]
+    times = []
+    for _ in range(_SESSIONS):
+        with session.fork() as fresh:
+            if first:
+                fresh.restore(caches)
+            calls = [partial(fresh.run, ["logits"], feeds(inputs, [3], place)) for place in range(first, last)]
+            times.append([timed(call) for call in calls])
+    medians = np.median(times, axis=0)
+    by_neighbours = [
+        medians[at] / np.median(medians[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS + 1]) for at in range(len(medians))
+    ]
+    worst = int(np.argmax(by_neighbours))
+    told = f"{1e3 * np.median(medians):.2f} | {by_neighbours[worst]:.3f} at {first + worst}"
+    return f"| {first} to {last} | {told} | {sum(ratio > _STALL for ratio in by_neighbours)} |"
 
 
 @app.command()
@@ -174,10 +213,16 @@ def main(
     past: Annotated[str, typer.Option(help="Lengths of the caches.")] = "16,256,2000",
     prompts: Annotated[str, typer.Option(help="Lengths of prompts.")] = "128,512",
     threads: Annotated[int, typer.Option(help="Threads of both.")] = 1,
+    grown: Annotated[str, typer.Option("--growth", help="Ranges of positions, as 0:128; nothing else is timed.")] = "",
 ) -> None:
     """Time both."""
     peer = Peer(model, threads)
     with Session(module, threads=threads) as session:
+        if grown:
+            print("| positions | ms a token | largest by its neighbours | above 1.05 |\n|---|---:|---:|---:|")
+            for first, _, last in (each.partition(":") for each in grown.split(",")):
+                print(growth(session, peer, int(first), int(last)), flush=True)
+            return
         print("| past | ms a token | ONNX Runtime by it | resident by live |\n|---:|---:|---:|---:|")
         for length in map(int, past.split(",")):
             print(decode(session, peer, length), flush=True)

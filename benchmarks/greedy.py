@@ -1,9 +1,11 @@
 """Greedy tokens of a decoder in float32 beside ONNX Runtime's, and the memory that caches take.
 
     python -m benchmarks.greedy --tokens 512 -o build/greedy
+    python -m benchmarks.greedy --tokens 512 --model decoder.onnx --module decoder.vmfb
 
-The decoder is written as Optimum exports them: keys and values are appended by Concat, and lengths are open. ONNX
-Runtime gets the caches that it gave for the token before. Exit code 1 if a token differs.
+The decoder is that of a file and its module, or one that is written as Optimum exports them: keys and values are
+appended by Concat, and lengths are open. ONNX Runtime has the caches that it gave for the token before bound. Exit code
+1 if a token differs.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import sartor
+from benchmarks.decoding import Peer, cache_bytes, feeds
 from sartor.config import CompileConfig
-from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 
 Array = NDArray[Any]
@@ -131,29 +133,18 @@ def continued(step: Step, count: int) -> Continued:
     return tokens, resident(), time.perf_counter() - begin
 
 
-def by_sartor(module: Path, count: int) -> Continued:
+def by_sartor(_: Path, module: Path, count: int) -> Continued:
     """What a session generates that keeps the caches."""
     with Session(module, threads=1) as session:
-        return continued(lambda token, place: session.run(["logits"], _numbers(token, place))[0], count)
+        inputs = [each.name for each in session.get_inputs()]
+        return continued(lambda token, place: session.run(["logits"], feeds(inputs, [token], place))[0], count)
 
 
-def by_other(path: Path, count: int) -> Continued:
+def by_other(model: Path, _: Path, count: int) -> Continued:
     """What ONNX Runtime generates, which gets caches and gives longer ones."""
-    reference = OnnxRuntimeReference(path, threads=1)
-    names = [name for name in reference.input_names if name.startswith("past")]
-    held: dict[str, Array] = {name: np.zeros((1, HEADS, 0, HEAD), np.float32) for name in names}
-
-    def step(token: int, place: int) -> Array:
-        outputs = reference({**_numbers(token, place), **held})
-        found: dict[str, Array] = dict(zip(reference.output_names, outputs, strict=True))
-        held.update((name, found[name.replace("past_key_values", "present")]) for name in names)
-        return found["logits"]
-
-    return continued(step, count)
-
-
-def _numbers(token: int, place: int) -> dict[str, Array]:
-    return {name: np.array([[number]], np.int64) for name, number in zip(_PLACES, (token, place), strict=True)}
+    peer = Peer(model, threads=1)
+    peer.begin(peer.empty)
+    return continued(lambda token, place: peer.run([token], place), count)
 
 
 def _first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -164,18 +155,22 @@ def _first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
 def main(
     tokens: Annotated[int, typer.Option(help="How many tokens follow the prompt.")] = 512,
     output: Annotated[Path, typer.Option("-o", help="Folder for the model and the module.")] = Path("build/greedy"),
+    model: Annotated[Path | None, typer.Option(help="An ONNX file in place of the decoder that is written.")] = None,
+    module: Annotated[Path | None, typer.Option(help="The module of --model; compiled by default.")] = None,
 ) -> None:
     """Compile the decoder by predicted times, and generate by both."""
-    output.mkdir(parents=True, exist_ok=True)
-    source, module = output / "decoder.onnx", output / "decoder.vmfb"
-    onnx.save(decoder(), source)
-    sartor.compile(source, CompileConfig(threads=1, time_budget=0, database=output / "tuning.db"), output=module)
+    source = model or output / "decoder.onnx"
+    if model is None:
+        output.mkdir(parents=True, exist_ok=True)
+        onnx.save(decoder(), source)
+    if module is None:
+        output.mkdir(parents=True, exist_ok=True)
+        module = output / "decoder.vmfb"
+        sartor.compile(source, CompileConfig(threads=1, time_budget=0, database=output / "tuning.db"), output=module)
     # Each in a process of its own, whose memory holds nothing else.
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as alone:
-        ours, theirs = (
-            alone.submit(run, path, tokens).result() for run, path in ((by_sartor, module), (by_other, source))
-        )
-    live = tokens * LAYERS * 2 * WIDTH * 4
+        ours, theirs = (alone.submit(run, source, module, tokens).result() for run in (by_sartor, by_other))
+    live = cache_bytes(source, tokens + len(_BEGIN))
     for name, (_, held, seconds) in (("Sartor", ours), ("ONNX Runtime", theirs)):
         memory = f"{held / 2**20:.0f} MiB in memory, {live / 2**20:.1f} of them caches that live"
         print(f"{name}: {tokens / seconds:.1f} tokens/s; {memory}")
