@@ -114,14 +114,21 @@ from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scatter
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import doubled_volumes, split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
-from sartor.onnx_model.rewrites.windowed.windows import explicit_padding, maxima_of_floats, round_down, trim_windows
+from sartor.onnx_model.rewrites.windowed.windows import (
+    explicit_padding,
+    maxima_of_floats,
+    pad_transposed,
+    round_down,
+    trim_windows,
+)
 from sartor.runtime.driver.bound_input import Bindings
 
 Rewrite = Callable[[ModelProto], tuple[str, ...]]
 Watch = Callable[[Change, ModelProto], None]
 """Told of each rewrite that changed something, with the model as it is then."""
 
-# Exporters write the same thing in several ways: choose one.
+# Exporters write the same thing in several ways: choose one. Padding that ONNX's inference reads in another way than
+# ONNX Runtime is written out before anything infers shapes.
 NORMALISE: tuple[Rewrite, ...] = (
     name_nodes,
     normal_domains,
@@ -132,6 +139,7 @@ NORMALISE: tuple[Rewrite, ...] = (
     name_nodes,
     initializers_only,
     sort_nodes,
+    pad_transposed,
 )
 # Upgrading old operators requires known ranks, so values and shapes of inputs are bound before. Windows that ONNX's
 # inference counts wrongly are dropped before the shapes behind them are read, and those that values of inputs decide

@@ -55,6 +55,14 @@ def explicit_padding(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _with_pads)
 
 
+def pad_transposed(model: ModelProto) -> tuple[str, ...]:
+    """Replace ``auto_pad`` of a ``ConvTranspose`` by the pads that ONNX Runtime takes: these follow from the kernel alone.
+
+    With ``output_padding``, ONNX's own inference finds another size: 21 where 10 elements become 20 by a stride of 2.
+    """
+    return rewrite_nodes(model, _with_transposed_pads)
+
+
 def maxima_of_floats(model: ModelProto) -> tuple[str, ...]:
     """Take maxima of int8 of f32, which is exact, where IREE 3.13 does not pad by the least number of 8 bits.
 
@@ -128,12 +136,37 @@ def _is_unknown(node: NodeProto, editor: GraphEditor) -> bool:
     return node.op_type in _WINDOWED and not (editor.shape(node.input[0]) and editor.shape(node.output[0]))
 
 
+def _with_transposed_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    found = attributes(node)
+    mode = found.get("auto_pad", "NOTSET")
+    if node.op_type != "ConvTranspose" or node.domain or "output_shape" in found or not mode.startswith("SAME"):
+        return None
+    kernel = found.get("kernel_shape") or (editor.shape(node.input[1]) or ())[2:]
+    defaults = {"strides": 1, "dilations": 1, "output_padding": 0}
+    given = [found.get(name, [default] * len(kernel)) for name, default in defaults.items()]
+    if not kernel or any(len(values) != len(kernel) for values in given):
+        return None
+    totals = [(taps - 1) * apart + 1 + extra - stride for taps, stride, apart, extra in zip(kernel, *given, strict=True)]
+    bare = without(node, ("auto_pad", "pads"))
+    # The result is larger where the kernel is smaller than the stride.
+    bare.attribute.append(helper.make_attribute("pads", _shared([max(total, 0) for total in totals], mode)))
+    return [bare]
+
+
+def _shared(totals: Sequence[int], mode: str) -> list[int]:
+    """Pads of the begins and then of the ends, of which ``auto_pad`` names the one that has more of an odd total."""
+    low = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
+    return [*low, *(total - begin for total, begin in zip(totals, low, strict=True))]
+
+
 def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     found = attributes(node)
     mode = found.get("auto_pad", "NOTSET")
     if node.op_type not in (*_WINDOWED, "ConvTranspose"):
         return None
-    if node.op_type == "ConvTranspose" and "output_shape" in found:
+    if node.op_type == "ConvTranspose":
+        if "output_shape" not in found:
+            return _with_transposed_pads(node, editor)
         mode = mode if mode.startswith("SAME") else "SAME_LOWER"
     if not mode.startswith("SAME"):
         return None
@@ -141,10 +174,7 @@ def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     window = window_of(bare, editor)
     if window is None:
         return None
-    totals = _transposed_totals(window, found) if node.op_type == "ConvTranspose" else _same_totals(window)
-    if "output_shape" not in found:
-        # ONNX Runtime makes the result smaller where the kernel is smaller than the stride.
-        totals = [max(total, 0) for total in totals]
+    totals = _transposed_totals(window, found) if "output_shape" in found else _same_totals(window)
     if min(totals) < 0:
         # A longer result ends with what only the bias is added to.
         rank, longer = len(totals), [max(-total, 0) for total in totals]
@@ -152,9 +182,7 @@ def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         bare = without(bare, ("output_padding",))
         bare.attribute.append(helper.make_attribute("output_padding", extra))
         totals = [max(total, 0) for total in totals]
-    low = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
-    high = [total - begin for total, begin in zip(totals, low, strict=True)]
-    bare.attribute.append(helper.make_attribute("pads", [*low, *high]))
+    bare.attribute.append(helper.make_attribute("pads", _shared(totals, mode)))
     return [bare]
 
 
@@ -176,14 +204,12 @@ def _same_totals(window: Window) -> list[int]:
 
 
 def _transposed_totals(window: Window, found: dict[str, Sequence[int]]) -> list[int]:
-    """Total padding of a transposed convolution for its ``output_shape``, or else for ``input * stride``."""
+    """Total padding of a transposed convolution for its ``output_shape``."""
     rank = len(window.sizes)
-    wanted = [size * stride for size, stride in zip(window.sizes, window.strides, strict=True)]
-    wanted = list(found.get("output_shape", wanted))
     extra = found.get("output_padding", [0] * rank)
     return [
-        window.strides[axis] * (window.sizes[axis] - 1) + extra[axis] + window.extent(axis) - wanted[axis]
-        for axis in range(rank)
+        window.strides[axis] * (window.sizes[axis] - 1) + extra[axis] + window.extent(axis) - wanted
+        for axis, wanted in enumerate(found["output_shape"])
     ]
 
 

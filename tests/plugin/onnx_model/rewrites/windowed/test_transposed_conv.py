@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from tests.plugin.onnx_model.builders import FLOAT, Value, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
@@ -94,3 +97,34 @@ def test_no_zeros_are_inserted(
     # Signals become images of one row.
     assert taps[-len(kernel) :] == [-(-each // by) for each, by in zip(kernel, strides, strict=True)]
     assert relative_error(run(prepared, feeds)["y"], run(built, feeds)["y"]) <= _TOLERANCE
+
+
+def _same_cases() -> Iterator[tuple[str, int, int, int, int]]:
+    for mode, kernel, stride, dilation in itertools.product(("SAME_LOWER", "SAME_UPPER"), (1, 2, 3, 5), (1, 2, 3), (1, 2)):
+        # ONNX Runtime takes less output padding than a stride.
+        for extra in range(stride):
+            yield mode, kernel, stride, dilation, extra
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_automatic_pads_are_those_of_onnx_runtime(size: int, prepare_quickly: Prepare) -> None:
+    for mode, kernel, stride, dilation, extra in _same_cases():
+        options: dict[str, Any] = {"strides": [stride], "dilations": [dilation], "output_padding": [extra]}
+        nodes = [node("ConvTranspose", ["x", "w"], ["y"], auto_pad=mode, **options)]
+        built = model(nodes, [("x", (1, 3, size), FLOAT)], ["y"], {"w": weights(3, 2, kernel)})
+        feeds = {"x": weights(1, 3, size, seed=2)}
+        prepared, expected = prepare_quickly(built), run(built, feeds)["y"]
+        assert prepared.outputs[0].shape == expected.shape, (mode, kernel, options)
+        assert relative_error(run(prepared.model, feeds)["y"], expected) <= _TOLERANCE, (mode, kernel, options)
+
+
+@pytest.mark.parametrize("rows", [20, 21])
+def test_declared_rows_of_automatic_pads_do_not_matter(rows: int, prepare_quickly: Prepare) -> None:
+    options: dict[str, Any] = {"strides": [2, 1], "output_padding": [1, 0], "group": 3, "auto_pad": "SAME_LOWER"}
+    nodes = [node("ConvTranspose", ["x", "w"], ["h"], **options), node("Relu", ["h"], ["y"])]
+    built = model(nodes, [("x", (1, 3, 10, 4), FLOAT)], ["y"], {"w": weights(3, 2, 3, 2)})
+    built.graph.value_info.append(helper.make_tensor_value_info("h", FLOAT, [1, 6, rows, 4]))
+    feeds = {"x": weights(1, 3, 10, 4, seed=2)}
+    prepared = prepare_quickly(built)
+    assert prepared.outputs[0].shape == (1, 6, 20, 4)
+    assert relative_error(run(prepared.model, feeds)["y"], run(built, feeds)["y"]) <= _TOLERANCE
