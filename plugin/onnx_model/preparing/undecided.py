@@ -48,7 +48,8 @@ def _advised(error: UnsupportedModelError, model: ModelProto, fits: Fits) -> Uns
     settings = {value.name: value for value in model.graph.input if _is_setting(value, editor)}
     for node in editor.nodes:
         found = sorted(_sources(node.input[0], editor) & set(settings)) if node.op_type == "If" and node.input else []
-        if found:
+        # With all inputs fixed, nothing is left to compute.
+        if found and len(found) < _count_inputs(editor):
             names = ", ".join(f"'{name}'" for name in found)
             fixed = _fixing({name: (1,) * _count(settings[name]) for name in found}, settings, fits)
             choice = f"{describe_node(node)} selects its branch by input {names}: fix that {fixed}"
@@ -171,6 +172,10 @@ _ZEROS = frozenset({("Dropout", 1), ("Dropout", 2), ("Slice", 1), ("Pad", 1), ("
 def _is_setting(value: ValueInfoProto, editor: GraphEditor) -> bool:
     shape = static_shape(value.type)
     return shape is not None and math.prod(shape) <= _MOST_ELEMENTS and not editor.is_constant(value.name)
+
+
+def _count_inputs(editor: GraphEditor) -> int:
+    return sum(not editor.is_constant(value.name) for value in editor.graph.input)
 
 
 def _count(value: ValueInfoProto) -> int:

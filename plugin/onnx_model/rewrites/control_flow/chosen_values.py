@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset
 from sartor.onnx_model.graphs.infer import infer_node, infer_shapes
 from sartor.onnx_model.graphs.tensor_data import to_array
 from sartor.onnx_model.graphs.walk import subgraphs
+from sartor.onnx_model.rewrites.control_flow.chosen_sizes import Kind, can_select, differ, select
 from sartor.onnx_model.rewrites.control_flow.inline_if import fresh_names, renamed_node
 
 # Integers divided by zero end a program; a branch may divide because its condition says that it can.
@@ -30,7 +31,8 @@ def append_if(model: ModelProto) -> tuple[str, ...]:
 
 def select_open_branches(model: ModelProto) -> tuple[str, ...]:
     """Compute both branches of each ``If`` of the main graph that gives tensors of one shape, if a branch computes
-    what has an open shape on the way or both compute single numbers, and select; returns the nodes' names.
+    what has an open shape on the way or both compute single numbers, and select; returns the nodes' names. So are
+    tensors of which one is longer than the other along an axis, which have the size of the longer one as their bound.
 
     What bounds sizes does so in the main graph alone.
     """
@@ -167,15 +169,14 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
     inner = [GraphEditor(branch, editor) for branch in branches]
     for branch, known in zip(branches, inner, strict=True):
         _select_inside(branch, known, version)
-    if not any(map(_is_open, branches, inner)) and not all(map(_is_scalar, branches, inner)):
+    is_open = any(map(_is_open, branches, inner)) or any(map(differ, _kinds(branches, inner)))
+    if not is_open and not all(map(_is_scalar, branches, inner)):
         return None
     for branch, known in zip(branches, inner, strict=True):
         _infer(branch, known, version)
-    for values in zip(*(branch.output for branch in branches), strict=True):
-        pairs = zip(inner, values, strict=True)
-        kinds = [(each.element_type(value.name), each.shape(value.name)) for each, value in pairs]
-        if kinds[0] != kinds[1] or kinds[0][1] is None:
-            return None
+    kinds = _kinds(branches, inner)
+    if not all(map(can_select, kinds)):
+        return None
     if any(_may_fail(each, known) for branch, known in zip(branches, inner, strict=True) for each in branch.node):
         return None
     emit, results = Emitter(editor, node), []
@@ -186,10 +187,22 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
         emit.nodes.extend(renamed_node(each, names) for each in branch.node)
         results.append([names.get(value.name, value.name) for value in branch.output])
     condition = emit("Reshape", node.input[0], emit.constant([], "scalar"), part="condition")
-    for output, *pair in zip(node.output, *results, strict=True):
+    for output, names, pair in zip(node.output, zip(*results, strict=True), kinds, strict=True):
         if output:
-            emit("Where", condition, *pair, part="selected", output=output)
+            select(emit, condition, names, pair, output)
     return emit.nodes
+
+
+def _kinds(branches: Sequence[GraphProto], inner: Sequence[GraphEditor]) -> list[tuple[Kind, ...]]:
+    """What is known of the results of both branches."""
+    pairs = zip(*(branch.output for branch in branches), strict=True)
+    return [
+        tuple(
+            (known.element_type(value.name), known.shape(value.name))
+            for known, value in zip(inner, values, strict=True)
+        )
+        for values in pairs
+    ]
 
 
 def _select_inside(branch: GraphProto, editor: GraphEditor, version: OperatorSetIdProto) -> None:

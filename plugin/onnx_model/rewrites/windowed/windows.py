@@ -56,7 +56,7 @@ def explicit_padding(model: ModelProto) -> tuple[str, ...]:
 
 
 def pad_transposed(model: ModelProto) -> tuple[str, ...]:
-    """Replace ``auto_pad`` of a ``ConvTranspose`` by the pads that ONNX Runtime takes: these follow from the kernel alone.
+    """Replace ``auto_pad`` of a ``ConvTranspose`` by the pads that ONNX Runtime takes, which follow from the kernel.
 
     With ``output_padding``, ONNX's own inference finds another size: 21 where 10 elements become 20 by a stride of 2.
     """
@@ -137,16 +137,17 @@ def _is_unknown(node: NodeProto, editor: GraphEditor) -> bool:
 
 
 def _with_transposed_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    found = attributes(node)
-    mode = found.get("auto_pad", "NOTSET")
-    if node.op_type != "ConvTranspose" or node.domain or "output_shape" in found or not mode.startswith("SAME"):
+    options = attributes(node)
+    mode = options.get("auto_pad", "NOTSET")
+    if node.op_type != "ConvTranspose" or node.domain or "output_shape" in options or not mode.startswith("SAME"):
         return None
-    kernel = found.get("kernel_shape") or (editor.shape(node.input[1]) or ())[2:]
+    kernel = options.get("kernel_shape") or (editor.shape(node.input[1]) or ())[2:]
     defaults = {"strides": 1, "dilations": 1, "output_padding": 0}
-    given = [found.get(name, [default] * len(kernel)) for name, default in defaults.items()]
+    given = [options.get(name, [default] * len(kernel)) for name, default in defaults.items()]
     if not kernel or any(len(values) != len(kernel) for values in given):
         return None
-    totals = [(taps - 1) * apart + 1 + extra - stride for taps, stride, apart, extra in zip(kernel, *given, strict=True)]
+    axes = zip(kernel, *given, strict=True)
+    totals = [(taps - 1) * apart + 1 + extra - stride for taps, stride, apart, extra in axes]
     bare = without(node, ("auto_pad", "pads"))
     # The result is larger where the kernel is smaller than the stride.
     bare.attribute.append(helper.make_attribute("pads", _shared([max(total, 0) for total in totals], mode)))

@@ -133,3 +133,33 @@ def test_a_branch_that_reads_more_than_single_numbers_stays_one(prepare_quickly:
     assert [node.op_type for node in prepared.graph.node].count("If") == 1
     feeds = {"i": np.array(7), "a": np.array(False)}
     assert run(prepared, feeds)["y"] == 0
+
+
+def _cut(name: str, axis: int, size: int) -> str:
+    return f"""{name} = {name}_g () => (float[r,c] {name}_r) {{
+        {name}_f = Constant <value = int64[1] {{0}}> () {name}_t = Constant <value = int64[1] {{{size}}}> ()
+        {name}_a = Constant <value = int64[1] {{{axis}}}> () {name}_r = Slice (x, {name}_f, {name}_t, {name}_a) }}"""
+
+
+@pytest.mark.parametrize(("axis", "sizes"), [(0, (4, 2)), (0, (1, 3)), (1, (2, 3)), (0, (0, 4))])
+@pytest.mark.parametrize("declared", ["r,c", "4,3"])
+def test_branches_of_different_sizes_count_what_is_chosen(
+    axis: int, sizes: tuple[int, int], declared: str, prepare_quickly: Prepare
+) -> None:
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> agraph (float[4,3] x) => (float[{declared}] y, float[k] total)
+    <float nought = {{0}}, int64[1] last = {{1}}> {{
+        sum = ReduceSum <keepdims = 0> (x) is_large = Greater (sum, nought)
+        y = If (is_large) < {_cut("then_branch", axis, sizes[0])}, {_cut("else_branch", axis, sizes[1])} >
+        total = ReduceSum <keepdims = 0> (y, last)
+    }}"""
+    built = parser.parse_model(text)
+    prepared = prepare_quickly(built)
+    bound = {info.name: info.shape for info in prepared.outputs}
+    assert bound["y"][axis] == max(sizes)
+    for sign in (1, -1):
+        feeds = {"x": sign * np.abs(weights(4, 3))}
+        found, right = run(prepared.model, feeds), run(built, feeds)
+        count = int(found[f"sartor.count:{axis}:y"])
+        assert count == right["y"].shape[axis]
+        np.testing.assert_array_equal(found["y"].take(range(count), axis), right["y"])
+        np.testing.assert_allclose(found["total"][: len(right["total"])], right["total"], rtol=1e-6)

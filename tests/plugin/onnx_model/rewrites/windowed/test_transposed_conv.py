@@ -100,7 +100,8 @@ def test_no_zeros_are_inserted(
 
 
 def _same_cases() -> Iterator[tuple[str, int, int, int, int]]:
-    for mode, kernel, stride, dilation in itertools.product(("SAME_LOWER", "SAME_UPPER"), (1, 2, 3, 5), (1, 2, 3), (1, 2)):
+    modes = ("SAME_LOWER", "SAME_UPPER")
+    for mode, kernel, stride, dilation in itertools.product(modes, (1, 2, 3, 5), (1, 2, 3), (1, 2)):
         # ONNX Runtime takes less output padding than a stride.
         for extra in range(stride):
             yield mode, kernel, stride, dilation, extra
