@@ -187,9 +187,9 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
         emit.nodes.extend(renamed_node(each, names) for each in branch.node)
         results.append([names.get(value.name, value.name) for value in branch.output])
     condition = emit("Reshape", node.input[0], emit.constant([], "scalar"), part="condition")
-    for output, names, pair in zip(node.output, zip(*results, strict=True), kinds, strict=True):
+    for output, chosen, pair in zip(node.output, zip(*results, strict=True), kinds, strict=True):
         if output:
-            select(emit, condition, names, pair, output)
+            select(emit, condition, chosen, pair, output)
     return emit.nodes
 
 

@@ -223,3 +223,15 @@ def test_a_branch_that_contradicts_is_left_to_the_input_that_chooses_it(prepare_
         "node 'if' (If) selects its branch by input 'cond': fix that with --bind cond=true, or with other values"
     )
     assert prepare_quickly(built, {"x": (2, 3)}, bindings={"cond": np.array([True])}).model.graph.node
+
+
+def test_the_only_input_is_not_advised_to_be_fixed(prepare_quickly: Prepare) -> None:
+    """It leaves nothing to compute."""
+    built = _choice()
+    del built.graph.input[1]
+    nodes = [node("ReduceSum", ["x"], ["sum"], keepdims=0), node("Cast", ["sum"], ["odd name"], to=TensorProto.BOOL)]
+    for each in reversed(nodes):
+        built.graph.node.insert(0, each)
+    with pytest.raises(UnsupportedModelError, match="end the model before it") as refused:
+        prepare_quickly(built)
+    assert "--bind" not in str(refused.value)
