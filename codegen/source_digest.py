@@ -54,9 +54,19 @@ def package_digest() -> str:
 
     What runs may be older than source that was changed since this process began; then it is no other process's hash.
     """
-    folders = [path.parent for folder in _FOLDERS if (path := locate(f"{_PACKAGE}{folder}"))]
-    digest, changed = _digest_of_folders(folders)
+    digest, changed = _digest_of_folders(_folders())
     return f"{digest} {os.urandom(16).hex()}" if changed > _BEGUN - _CLOCK_STEP else digest
+
+
+def is_as_begun() -> bool:
+    """Whether no source was written, moved or linked since this process began: processes that it started later have run
+    what there was by then."""
+    paths = (path for folder in _folders() for path in _python_files(str(folder)))
+    return max((os.stat(path).st_ctime for path in paths), default=0.0) <= _BEGUN - _CLOCK_STEP
+
+
+def _folders() -> list[Path]:
+    return [path.parent for folder in _FOLDERS if (path := locate(f"{_PACKAGE}{folder}"))]
 
 
 def digest_of_folders(folders: Sequence[Path]) -> str:

@@ -14,6 +14,7 @@ from shutil import copyfile
 
 from sartor.codegen.ir.states import StatePair
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
+from sartor.codegen.source_digest import is_as_begun
 from sartor.errors import CompileError, DisturbedError, LateError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.kept_import import HashedImport, hashed_import, keep_import
@@ -163,7 +164,9 @@ class Builder:
         return self._failed.get(recipe.digest) or NetRun(Status.COMPILE_FAILED, message="it was not compiled")
 
     def hashed(self, build: Build) -> Keepable:
-        """What keeping a build and its model takes time for."""
+        """What keeping a build and its model takes time for; nothing is kept if Sartor's source changed meanwhile."""
+        if not is_as_begun():
+            return Keepable(None, None, None)
         key, module = self._key(build.recipe), None
         if self.kept is not None and key is not None and build.digest not in self._restored:
             module = self.kept.hashed(build.files.module)
@@ -176,7 +179,9 @@ class Builder:
 
     def hashed_import(self) -> HashedImport | None:
         """What keeping the imported model takes time for; None if it is not to be kept."""
-        return None if self.imports is None else hashed_import(self.imported, self.imports, self._digests.of)
+        if self.imports is None or not is_as_begun():
+            return None
+        return hashed_import(self.imported, self.imports, self._digests.of)
 
     def keep_import(self, hashed: HashedImport) -> None:
         """Keep the imported model for later compilations, as a file of it is right."""

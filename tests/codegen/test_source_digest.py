@@ -210,3 +210,14 @@ def test_source_that_changed_since_the_process_began_is_nobody_elses(
     monkeypatch.setattr(digests, "_BEGUN", time.time() - 60)
     changed = [digests.package_digest.__wrapped__() for _ in range(2)]
     assert len({first, *changed}) == 3
+
+
+def test_it_is_seen_that_source_changed_after_it_was_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash is known then, and processes that start later run other code."""
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "one.py").write_text("x = 1\n")
+    monkeypatch.setattr(digests, "locate", lambda _: tmp_path / "__init__.py")
+    monkeypatch.setattr(digests, "_BEGUN", time.time() + 60)
+    assert digests.is_as_begun()
+    monkeypatch.setattr(digests, "_BEGUN", time.time() - 60)
+    assert not digests.is_as_begun()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,10 +21,12 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.policies import ModuleHeader
+from sartor.profiling import builder as profiling_builder
 from sartor.profiling.builder import Build, Builder
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks import module_key
 from sartor.tuning.networks.build_job import build_net
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
@@ -81,6 +84,24 @@ def test_a_kept_module_is_the_one_that_the_compiler_made(bench: Bench, tmp_path:
     assert again.files.module.read_bytes() == bench.first.files.module.read_bytes()
     assert again.files.weight_bytes == bench.first.files.weight_bytes > 0
     assert again.files.devices == bench.first.files.devices
+
+
+def test_nothing_is_kept_if_source_changed_meanwhile(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module may be made by other code than its key is of."""
+    kept, imports = KeptModules(tmp_path / "others"), KeptValues(tmp_path / "imports")
+    _, build, builder = built(bench.imported, bench.recipe, kept, tmp_path / "again")
+    builder.imports = imports
+    monkeypatch.setattr(profiling_builder, "is_as_begun", lambda: False)
+    monkeypatch.setattr(profiling_builder, "hashed_import", Mock(side_effect=AssertionError))
+    builder.keep(build, builder.hashed(build))
+    assert builder.hashed_import() is None
+    assert not kept.folder.exists()
+    monkeypatch.setattr(profiling_builder, "is_as_begun", lambda: True)
+    monkeypatch.setattr(profiling_builder, "hashed_import", lambda *_: None)
+    builder.keep(build, builder.hashed(build))
+    assert [*kept.folder.iterdir()]
 
 
 class _Late(_Here):
