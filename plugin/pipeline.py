@@ -121,6 +121,7 @@ def _compile_on(
             store, config.target, config.search, predicts=time.is_bounded, measures=measures, until=config.until
         )
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
+        bench.imported.append(imported)
         config = heeding_permissions(config, imported)
         if config.objective is Objective.REGRET:
             raise UsageError(
@@ -128,13 +129,14 @@ def _compile_on(
                 "out"
             )
         check_files(model, output, config, publication.others, imported.external)
-        found = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)
+        with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
+            found = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)
         if not (machines.are_elsewhere or is_here):
             check_measurable(config.target)
             return _compile_only(found, bench, output, config, publication)
         stopping = nullcontext(NEVER) if machines.are_elsewhere else stoppable()
-        with explaining, forgotten_if_wrong([imported], KeptValues.of_imports()), stopping as stop:
+        with explaining, forgotten_if_wrong(bench.imported, KeptValues.of_imports()), stopping as stop:
             bench = replace(bench, time=replace(time, stop=stop))
             tuned = tune_network(found, config, bench, output.parent)
             refined, run = publish_best(
@@ -202,7 +204,8 @@ def _replay(
         replayed = replay(plan, imported, config.planning, config.dump_directory)
         imported, recipe = replayed.imported, replayed.recipe
         budget = config.error_budget
-        check_rewrites(pool, imported, config.calibration)
+        with forgotten_if_wrong([imported], KeptValues.of_imports()):
+            check_rewrites(pool, imported, config.calibration)
         samples = checked_samples(imported, config.calibration, pool, narrow=budget.narrow)
         check_measure(imported, samples, pool, budget)
         rounding = replace(config.calibrating, blocks=blocks_of(plan))

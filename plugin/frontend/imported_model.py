@@ -46,7 +46,7 @@ class Origin:
         found: the key under which it was kept; empty if it was imported now.
         content: what is to be kept of it, pickled; empty if it was kept.
         files: that it needs, and what they were when they were made.
-        weights_sha256: of the file of its weights; empty if that is not known.
+        digests: the SHA-256 of each of these; empty if that is not known.
     """
 
     settings: bytes
@@ -54,7 +54,7 @@ class Origin:
     found: str = ""
     content: bytes = b""
     files: tuple[tuple[Path, FileState], ...] = ()
-    weights_sha256: str = ""
+    digests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

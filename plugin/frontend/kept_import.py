@@ -22,6 +22,7 @@ from pathlib import Path
 from sartor.codegen.source_digest import package_digest
 from sartor.errors import RewriteError, WrongOutputsError
 from sartor.frontend.imported_model import ImportedModel, Origin
+from sartor.tuning.kept.heard_warnings import HeardWarnings
 from sartor.tuning.kept.values import FileState, KeptValues, digest_of_file, file_state
 from sartor.tuning.records.hardware import host
 from sartor.tuning.records.measurement import reference_version, runtime_key
@@ -54,14 +55,14 @@ class KeptImport:
         before = _state(self.model)
         if before is not None and self.kept.may_have(_beginning(before, self.settings)) and (earlier := self._found()):
             return earlier
-        with _Listener() as listener:
+        with HeardWarnings() as warnings:
             made = imported()
-        if before is None or listener.has_heard or not _is_whole(made, self.directory):
+        if before is None or warnings.has_heard or not _is_whole(made, self.directory):
             return made
         # Importing the model in another way into the same directory replaces them.
-        files = _states(made)
+        files, digests = _states(made), ("", made.sha256)
         content = pickle.dumps(replace(made, path=Path()), pickle.HIGHEST_PROTOCOL)
-        return replace(made, origin=Origin(self.settings, before, content=content, files=files))
+        return replace(made, origin=Origin(self.settings, before, content=content, files=files, digests=digests))
 
     def _found(self) -> ImportedModel | None:
         before, content = _state(self.model), None
@@ -80,8 +81,8 @@ class KeptImport:
             weights=_moved(kept.weights, self.directory),
             prepared=self.directory / Path(str(kept.prepared)).name,
         )
-        files = _states(restored)
-        return replace(restored, origin=Origin(self.settings, before, key, files=files, weights_sha256=weights_sha256))
+        files, digests = _states(restored), (weights_sha256, kept.sha256)
+        return replace(restored, origin=Origin(self.settings, before, key, files=files, digests=digests))
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,11 @@ def forgotten_if_wrong(models: Sequence[ImportedModel], kept: KeptValues) -> Ite
     try:
         yield
     except (WrongOutputsError, RewriteError):
-        for origin in (model.origin for model in models):
-            if origin is not None and origin.found:
-                _LOG.warning("the model was imported by an earlier compilation; the next one imports it anew")
-                kept.remove(origin.found)
+        keys = {model.origin.found for model in models if model.origin is not None and model.origin.found}
+        if keys:
+            _LOG.warning("the model was imported by an earlier compilation; the next one imports it anew")
+        for key in keys:
+            kept.remove(key)
         raise
 
 
@@ -189,21 +191,3 @@ def _moved(weights: object, directory: Path) -> StoredArrays:
     if not isinstance(weights, StoredArrays):
         raise TypeError(f"weights are kept as {type(weights).__name__}")
     return weights.at(directory / weights.path.name)
-
-
-class _Listener(logging.Handler):
-    """Notes whether anything was said that the user should hear."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.has_heard = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.has_heard = True
-
-    def __enter__(self) -> _Listener:
-        logging.getLogger("sartor").addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("sartor").removeHandler(self)

@@ -150,16 +150,14 @@ def compile_open(
         check_files(model, output, config, publication.others, found.model.external)
         sources = cut.cut.sources if cut is not None else opened.sources or tuple(map(str, found.symbols))
         making = _Making(found, config, bench, output, publication, sources)
-        if cut is None or not cut.cut.caches:
-            with forgotten_if_wrong([found.model, *(each for _, each in found.others)], KeptValues.of_imports()):
+        # Further sizes are imported where they are checked.
+        with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
+            if cut is None or not cut.cut.caches:
                 return making.tuned() if plan is None else making.replayed(plan)
-        # What is imported then is a file that was just written, which is not kept.
-        making = making.caching(model, cut.cut)
-        return (
-            making.tuned_with(_prompts(model, cut.cut, opened.base.importing.states, making))
-            if plan is None
-            else making.replayed(plan)
-        )
+            making = making.caching(model, cut.cut)
+            if plan is not None:
+                return making.replayed(plan)
+            return making.tuned_with(_prompts(model, cut.cut, opened.base.importing.states, making))
 
 
 def _imported(
@@ -185,7 +183,7 @@ def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -
         cutting = call(bench.pool, cut_file, job, f"reading '{model}'")
         if cutting.file is None:
             raise UnsupportedModelError(cutting.reason)
-        part, own = cutting.file, replace(bench, directory=folder)
+        part, own = cutting.file, replace(bench, directory=folder, imported=[])
         found = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
         check_open(found.model)
     except SartorError as error:
@@ -289,8 +287,9 @@ class _Making:
     def for_prompts(self) -> CheckedPlan | None:
         """Tune a plan for parts of prompts, and check it in a file of its own; None if none is right."""
         try:
-            _, tuned, runner = self._plans()
-            return CheckedPlan.of(tuned, self.opened.model, runner)
+            with forgotten_if_wrong(self.bench.imported, KeptValues.of_imports()):
+                _, tuned, runner = self._plans()
+                return CheckedPlan.of(tuned, self.opened.model, runner)
         except SartorError as error:
             _LOG.warning("a prompt takes a call for each of its tokens, as no plan for more is right: %s", error)
             return None

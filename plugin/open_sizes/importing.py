@@ -136,7 +136,9 @@ def import_sizes(
         dumped = folder_of_sizes(config.dump_directory, each.values())
         policy = replace(config.importing, shapes=dims.shapes(each), simplifies=simplifies, dump_directory=dumped)
         settings.append((policy, folder))
-    return import_networks(path, settings, bench.pool, bench.progress, bench.time.end) if settings else []
+    networks = import_networks(path, settings, bench.pool, bench.progress, bench.time.end) if settings else []
+    bench.imported.extend(networks)
+    return networks
 
 
 def opened_graph(

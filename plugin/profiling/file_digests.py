@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,12 +24,10 @@ class FileDigests:
 
     def __post_init__(self) -> None:
         origin = self.imported.origin
-        if origin is not None and origin.weights_sha256:
-            self._known[origin.files[0]] = origin.weights_sha256
-        if isinstance(self.imported.prepared, Path):
-            with suppress(OSError):
-                state = file_state(self.imported.prepared)
-                self._known[self.imported.prepared, state] = self.imported.sha256
+        if origin is not None:
+            # The model's own hash may be another by now, as of one for any size.
+            known = zip(origin.files, origin.digests, strict=True) if origin.digests else ()
+            self._known.update((place, digest) for place, digest in known if digest)
 
     def of(self, path: Path) -> str:
         """The SHA-256 of a file.

@@ -30,7 +30,10 @@ def kept_outputs(kept: KeptValues, key: str, run: ReferenceRun) -> ReferenceOutp
 
 
 def keep_outputs(kept: KeptValues, key: str, run: ReferenceRun, outputs: ReferenceOutputs) -> None:
-    """Keep what a run gave for later compilations, if it does not take much room; arguments as of ``kept_outputs``."""
+    """Keep what a run gave for later compilations, if it does not take much room, and nothing was said that would have
+    to be said again; arguments as of ``kept_outputs``."""
+    if outputs.has_warned:
+        return
     if sum(each.nbytes for each in (*outputs.arrays, *outputs.scales)) <= _MOST_BYTES:
         kept.keep(_key(key, run), pickle.dumps(outputs, pickle.HIGHEST_PROTOCOL), [], [])
 

@@ -11,6 +11,7 @@ from sartor.errors import SartorError
 from sartor.reference.expected_outputs import Expectation
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import Array
+from sartor.tuning.kept.heard_warnings import HeardWarnings
 from sartor.tuning.workers.beside.ahead import Ahead
 from sartor.tuning.workers.calls import begin, call
 from sartor.tuning.workers.pool import WorkerPool
@@ -28,12 +29,14 @@ class ReferenceOutputs:
         scales: for each output the scales by which differences of its elements are divided (``scales_of``).
         refused: the reasons why earlier models were not loaded, one sentence each.
         described: who computed them, as messages say it.
+        has_warned: whether something was said that the user should hear, which is not said of kept ones.
     """
 
     arrays: tuple[Array, ...]
     scales: tuple[Array, ...]
     refused: tuple[str, ...] = ()
     described: str = ""
+    has_warned: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,11 @@ def reference_outputs(
 ) -> ReferenceOutputs | WorkerError:
     """Worker side of ``ReferenceRun``."""
     try:
-        expectation = Expectation(models, prepared, threads=threads, narrow=narrow, bound=bound)
-        expected = expectation(feeds)
+        with HeardWarnings() as warnings:
+            expectation = Expectation(models, prepared, threads=threads, narrow=narrow, bound=bound)
+            expected = expectation(feeds)
     except SartorError as error:
         return WorkerError(error)
     refused, described = tuple(expectation.refused), expectation.described
-    return ReferenceOutputs(tuple(expected.outputs), tuple(expected.scales), refused, described)
+    outputs, scales = tuple(expected.outputs), tuple(expected.scales)
+    return ReferenceOutputs(outputs, scales, refused, described, warnings.has_heard)

@@ -64,15 +64,17 @@ def tuned_plan(
     if not is_measured:
         check_predictable(config.planning)
     imported = import_network(model, config.importing, bench.pool, bench.progress, bench.directory, bench.time.end)
+    bench.imported.append(imported)
     check_files(model, output, config, others, imported.external)
     if config.calibration is not None:
         check_shapes(imported, config.calibration, shapes)
-    found = find_variants(imported, config, bench)
+    with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
+        found = find_variants(imported, config, bench)
     rejections = found.candidates.rejections
     if not is_measured:
         recipe = _predicted(found, config, bench, output)
         return Made(config.target, config.shapes, found.imported, recipe, recipe.plan, rejections=rejections)
-    with forgotten_if_wrong([imported], KeptValues.of_imports()):
+    with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
         tuned = tune_network(found, config, bench, output.parent, whole=False)
         builder, runner = tuned.builder, tuned.runner
         refined, run = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, builder, runner))

@@ -111,10 +111,11 @@ def _compile(
         _check(config)
         bench = Bench(pool, directory, store, time, progress)
         imported = import_network(model, config.importing, pool, progress, directory, time.end)
+        bench.imported.append(imported)
         check_files(model, output, config, publication.others, imported.external)
-        found = find_variants(imported, config, bench)
         sharing = replace(bench, time=time.part(2))
-        with forgotten_if_wrong([imported], KeptValues.of_imports()):
+        with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
+            found = find_variants(imported, config, bench)
             first = _make(found, replace(config, objective=Objective.COLD, pareto=None), sharing, output.parent)
             later = _make(found, replace(config, objective=Objective.LATENCY), bench, output.parent)
             staged = _staged(first, later, found.imported, config, bench, output, publication)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sartor.costing.time_budget import TimeBudget
+from sartor.frontend.imported_model import ImportedModel
 from sartor.progress import Progress
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
@@ -21,6 +22,7 @@ class Bench:
         store: the tuning database.
         time: the time budget.
         progress: told about every step.
+        imported: models that were imported, so that what is kept of them can be forgotten if it is wrong.
     """
 
     pool: WorkerPool
@@ -28,3 +30,4 @@ class Bench:
     store: Store
     time: TimeBudget
     progress: Progress
+    imported: list[ImportedModel] = field(default_factory=list)

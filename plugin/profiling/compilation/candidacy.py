@@ -165,4 +165,6 @@ def equalised(imported: ImportedModel, config: CompileConfig, bench: Bench) -> I
     if not exponents:
         return imported
     importing = replace(config.importing, exponents=exponents)
-    return import_network(imported.path, importing, bench.pool, bench.progress, bench.directory)
+    anew = import_network(imported.path, importing, bench.pool, bench.progress, bench.directory)
+    bench.imported.append(anew)
+    return anew

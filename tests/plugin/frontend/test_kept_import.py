@@ -166,6 +166,19 @@ def test_files_that_another_import_replaced_meanwhile_are_not_kept(model: Import
     assert kept.found_or(lambda: again).graph is again.graph
 
 
+def test_a_model_for_any_size_is_kept_as_it_was_imported(imports: Import, tmp_path: Path) -> None:
+    """It has another hash then, which is of no file."""
+    write_model(tmp_path / "a.onnx", 1.0)
+    first = imports(tmp_path / "a.onnx")
+    for kept in (tmp_path / "imports").iterdir():
+        kept.unlink()
+    keep(replace(first, sha256="of all sizes"), tmp_path)
+    again = imports(tmp_path / "a.onnx")
+    assert again.origin is not None
+    assert again.origin.found
+    assert again.sha256 == first.sha256
+
+
 def test_a_model_that_is_too_large_is_not_hashed(model: ImportedModel, tmp_path: Path) -> None:
     assert isinstance(model.prepared, Path)
     kept = KeptImport(KeptValues(tmp_path / "imports"), model.path, model.prepared.parent, b"")

@@ -38,7 +38,11 @@ def test_all_sizes_are_simplified_or_none(
 
     monkeypatch.setattr(importing, "import_networks", imported)
     with caplog.at_level(logging.WARNING):
-        found = importing._alike(Path("m"), [{"n": 8}, {"n": 7}], DIMS, CompileConfig(), Mock(directory=tmp_path))
+        bench = Mock(directory=tmp_path, imported=[])
+        found = importing._alike(Path("m"), [{"n": 8}, {"n": 7}], DIMS, CompileConfig(), bench)
     assert len({each.is_simplified for each in found}) == 1
+    # What is kept of any of them is forgotten if no file is right.
+    assert len(bench.imported) == 2 * imports
+    assert all(each in bench.imported for each in found)
     assert asked == [[True, True], [False, False]][:imports]
     assert ("imported again" in caplog.text) == (imports == 2)

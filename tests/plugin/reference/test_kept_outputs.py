@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sartor.errors import UsageError
+from sartor.reference import expected_outputs
 from sartor.reference.kept_outputs import keep_outputs, kept_outputs
-from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
+from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun, reference_outputs
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.tuning.kept.values import KeptValues
+from tests.plugin.onnx_model.builders import FLOAT, model, node
 
 KEY = "a" * 80
 FEEDS = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
@@ -57,6 +60,33 @@ def test_those_of_another_import_are_not_used_nor_those_of_one_that_is_forgotten
     assert kept_outputs(kept, "b" * 80, RUN) is None
     kept.remove(KEY)
     assert kept_outputs(kept, KEY, RUN) is None
+
+
+def test_what_was_said_about_outputs_is_said_again(
+    kept: KeptValues, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where ONNX Runtime does not run the copies by which rounding is known."""
+    built = model([node("Relu", ["x"], ["y"])], [("x", (2, 3), FLOAT)], ["y"])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(built.SerializeToString())
+
+    def outputs() -> ReferenceOutputs:
+        found = reference_outputs([path], path, FEEDS, 1, narrow=False)
+        assert isinstance(found, ReferenceOutputs)
+        return found
+
+    plain = outputs()
+    keep_outputs(kept, "c" * 80, RUN, plain)
+    assert kept_outputs(kept, "c" * 80, RUN) is not None
+
+    def fails(*_: object, **__: object) -> None:
+        raise UsageError("it does not run")
+
+    monkeypatch.setattr(expected_outputs, "disturbed_feeds", fails)
+    doubtful = outputs()
+    assert (plain.has_warned, doubtful.has_warned) == (False, True)
+    keep_outputs(kept, "d" * 80, RUN, doubtful)
+    assert kept_outputs(kept, "d" * 80, RUN) is None
 
 
 def test_outputs_that_take_much_room_are_not_kept(kept: KeptValues) -> None:
