@@ -18,6 +18,9 @@ _KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
 _BYTES = {"bf16": 2, "f16": 2, "i8": 1, FOUR_BITS[USUAL_BLOCK]: 0.625}
 _NARROW_TYPES = (*_BYTES, "tf32")
 _FLOAT_BYTES = 4
+_LOOPS = "recurrence"
+# The product with the state, and all that is computed of it and of the inputs.
+_DISPATCHES_OF_STEP = 2
 
 
 def analytic_cycles(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float | None:
@@ -43,11 +46,26 @@ def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -
     model = variant.traits.cost or variant.traits.estimate
     if model is None:
         serial = sizes["depth"] * core.serial_cycles
-        return max(variant.traits.slowdown * ideal_cycles(sizes, core), serial) / core.hertz
+        cycles = max(variant.traits.slowdown * ideal_cycles(sizes, core), serial)
+        return cycles / core.hertz + starting_seconds(facts, variant, core)
     own = _FLOAT_BYTES if variant.traits.reads_codes else _BYTES.get(_type_of(variant), _FLOAT_BYTES)
     saved = sizes["weights"] * max(own - _BYTES.get(variant.traits.weights or "", own), 0)
     moving = moving_cycles(sizes, core) * own - saved / core.bytes_per_cycle
     return max(model.cycles(sizes, variant.parameters, core), moving / _FLOAT_BYTES) / core.hertz
+
+
+def starting_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float:
+    """Seconds in which a variant starts dispatches behind its first, which every layer has: those of the steps that
+    code by IREE loops over, one after the other.
+
+    Raises:
+        ValueError: if ``facts`` cannot be parsed.
+    """
+    kind, sizes = kind_and_sizes(facts)
+    if kind != _LOOPS or not variant.traits.starts_steps:
+        return 0.0
+    # The steps are the first extent of what a loop gives.
+    return (_DISPATCHES_OF_STEP * sizes["batch"] - 1) * core.dispatch_cycles / core.hertz
 
 
 def features(facts: str, variant: DescribedVariant, core: Core = WIDE) -> list[float]:

@@ -73,6 +73,7 @@ class Traits:
         beside_kernels: kinds of layers for which variants are measured even if kernels apply; kernels always are.
         is_free: whether variants neither compute nor move anything.
         opens: whether there is code for sizes that are known only when it runs.
+        starts_steps: whether a layer that loops over steps starts dispatches in each of them.
     """
 
     family: str | None = None
@@ -99,6 +100,7 @@ class Traits:
     beside_kernels: frozenset[LayerKind] = frozenset(LayerKind)
     is_free: bool = False
     opens: bool = False
+    starts_steps: bool = False
 
 
 def narrowest(storage: str | None, output: str | None) -> str | None:
@@ -114,7 +116,7 @@ def narrowest(storage: str | None, output: str | None) -> str | None:
 PLAIN_TRAITS = Traits()
 """Traits of what is measured but belongs to no routine, such as conversions."""
 
-LOWERED = Traits(slowdown=_LOWERED_SLOWDOWN, beside_kernels=frozenset())
+LOWERED = Traits(slowdown=_LOWERED_SLOWDOWN, beside_kernels=frozenset(), starts_steps=True)
 """Traits of routines whose code IREE generates; kernels are faster (docs/records/kernels.md)."""
 
 

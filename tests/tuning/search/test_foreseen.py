@@ -200,3 +200,23 @@ def test_attention_costs_what_its_loops_do() -> None:
     assert cycles(4, 4, 1 << 22) == 2 * cycles(4, 4)
     # Keys and values are read once for all queries of a tile, whose sums have to fit the registers.
     assert cycles(1, 1) > cycles(2, 1) > cycles(4, 1) > cycles(6, 2) < cycles(8, 2)
+
+
+@pytest.mark.parametrize("model", [None, shipped_guide("x86-64-v4", 1)], ids=["analytic", "learned"])
+def test_code_by_iree_starts_each_step_of_a_loop(model: CostModel | None) -> None:
+    """Of a GRU of 16 units; of 33 steps by IREE's code each takes two dispatches, by the kernel all take one."""
+
+    def seconds(steps: int) -> list[float]:
+        facts = (
+            f"recurrence batch={steps} channels=16 columns=1 depth=1 dilation=1 kernel_height=1 kernel_width=1 "
+            f"operands=2 operations=0 read={192 * steps + 64} rows=1 stride=1 taps=1 weights=3264 written={64 * steps}"
+        )
+        return predicted_seconds(facts, variants, model, kin_in(shipped_samples("x86-64-v4", 1)), WIDE)
+
+    names = ("stock", "recurrent{groups=1,rows=1,unroll=2,vectors=1}")
+    variants = [described(f"cpu:f32/recurrence.{name}") for name in names]
+    start = WIDE.dispatch_cycles / WIDE.hertz
+    for steps in (1, 2, 33):
+        stock, kernel = seconds(steps)
+        assert stock > (2 * steps - 1) * start
+        assert kernel < stock

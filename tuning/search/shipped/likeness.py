@@ -13,7 +13,7 @@ from sartor.codegen.analysis.task_bounds import kind_and_sizes
 from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
-from sartor.tuning.search.features import analytic_seconds
+from sartor.tuning.search.features import analytic_seconds, starting_seconds
 from sartor.tuning.search.shipped.stored_guide import stored_guide
 from sartor.tuning.search.shipped.times import path_of, shipped_samples
 
@@ -53,6 +53,8 @@ def predicted_seconds(
     there is one: the instruction's at the pace at which the learned model takes the task's other kernels to run, and
     that of a kernel by filters in fewer bytes at the pace of the same kernel by filters as the model has them.
 
+    Of layers that loop over steps nothing was seen, so what code by IREE takes to start each of their steps is added.
+
     Of a task whose weight is in blocks of integers, kernels that read these have their own models' times, and code that
     turns the weight into floats first has no less than by its own model: what was seen read floats.
 
@@ -82,7 +84,8 @@ def predicted_seconds(
     def predicted(variant: DescribedVariant, found: float, own: float, *, is_known: bool) -> float:
         traits = variant.traits
         if is_known:
-            return max(found, own) if has_codes and not traits.reads_codes else found
+            started = found + starting_seconds(facts, variant, core)
+            return max(started, own) if has_codes and not traits.reads_codes else started
         if traits.reads_codes:
             return model.pace * own
         if (traits.fuses or traits.opens) and traits.estimate is not None:
