@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from threading import TIMEOUT_MAX, Timer
+from threading import TIMEOUT_MAX, Event, Thread
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,9 @@ _PLACE = re.compile(
     r"\S*\.(?:cc|h|cpp|hpp):\d+ "
     r"(?:[^()]*onnxruntime::[^()]*\([^()]*\)(?: const)?(?: \[with [^\]]*\])? |[\w:~<>]+(?:\(\))? )?"
 )
+# A run may take so many times its seconds while others have the processor: what waits without computing ends then.
+_MOST_WAITING = 20
+_LEAST_WAIT = 0.01
 # What messages of a node that fails while it runs have in common. Others refuse the feeds.
 _WHILE_RUNNING = "while running"
 # ONNX Runtime 1.32 crashes where it then fuses a transposition with a MatMul of a part of a Split.
@@ -111,7 +115,8 @@ class OnnxRuntimeReference:
 
         Args:
             feeds: an array for each input.
-            seconds: after which the run is given up, once the operator that is busy has ended.
+            seconds: after which the run is given up, once the operator that is busy has ended. Time in which it does
+                not get a processor does not count.
 
         Raises:
             UsageError: if the feeds do not fit the model, or running it fails.
@@ -148,18 +153,30 @@ class OnnxRuntimeReference:
 
 @contextmanager
 def _ending_after(seconds: float) -> Iterator[Any]:
-    """Options of a run that ends with an error after some time, where it goes from one operator to the next."""
+    """Options of a run that ends with an error after some time, where it goes from one operator to the next.
+
+    Time in which other programs had the processor, or the process was stopped, does not count, up to a limit.
+    """
     options = onnxruntime.RunOptions()
-    if seconds > TIMEOUT_MAX:
+    if _MOST_WAITING * seconds > TIMEOUT_MAX:
         yield options
         return
-    timer = Timer(seconds, partial(setattr, options, "terminate", True))
-    timer.daemon = True
-    timer.start()
+    ended, begun = Event(), time.monotonic()
+    used = time.process_time()
+
+    def end_late() -> None:
+        left = seconds
+        while not ended.wait(max(left, _LEAST_WAIT)):
+            left = seconds - (time.process_time() - used)
+            if left <= 0 or time.monotonic() - begun >= _MOST_WAITING * seconds:
+                options.terminate = True
+                return
+
+    Thread(target=end_late, daemon=True).start()
     try:
         yield options
     finally:
-        timer.cancel()
+        ended.set()
 
 
 def reason_of(error: BaseException) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from sartor.errors import ReferenceFailedError, UnsupportedModelError, UsageError
+from sartor.runtime import reference as runtime_reference
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference, reason_of
 from tests.tiny_models import looping
@@ -163,6 +165,17 @@ def test_a_missing_openvino_says_how_to_get_it(onnx_file: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(UsageError, match=r"pip install 'sartor\[peers\]'"):
         OpenVinoReference(onnx_file)
+
+
+def test_time_without_a_processor_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a process that is stopped, or waits for others; what waits for anything else ends after some such times."""
+    monkeypatch.setattr(runtime_reference, "_MOST_WAITING", 4)
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)
+    endless = OnnxRuntimeReference(looping(2_000_000_000).SerializeToString(), threads=1)
+    begun = time.monotonic()
+    with pytest.raises(ReferenceFailedError, match=r"within 0\.1 s$"):
+        endless({"x": np.ones(3, np.float32)}, 0.1)
+    assert time.monotonic() - begun >= 0.4
 
 
 def test_an_inference_that_does_not_end_is_given_up(onnx_file: Path) -> None:
