@@ -24,6 +24,9 @@ nothing uses it, the C library's own ratio."""
 
 # Bytes by which the heap is extended. Their pages are huge ones: large images take a quarter longer in small pages.
 _EXTENSION = 128 << 20
+# The same of a thread that is not the process's first. It has heaps of 64 MiB each (malloc/arena.c, HEAP_MAX_SIZE);
+# blocks that exceed these are mapped by themselves.
+_OF_THREAD = 32 << 20
 
 # Bytes of the largest block from which the C library learns (malloc/malloc.c, DEFAULT_MMAP_THRESHOLD_MAX), with its own
 # fields.
@@ -71,7 +74,9 @@ def extend_heap() -> NewHeap | None:
         return None
     library.malloc.restype = ctypes.c_void_p
     library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
-    size = _EXTENSION if _keeps_large_blocks(library) else _LEARNT
+    size = _LEARNT
+    if _keeps_large_blocks(library):
+        size = _EXTENSION if threading.get_native_id() == os.getpid() else _OF_THREAD
     block = library.malloc(size)
     if block is None:
         return None

@@ -11,11 +11,9 @@ import pytest
 from sartor.runtime.mapping.heap import extend_heap
 
 _CODE = """
-import ctypes, resource, sys
+import ctypes, resource, sys, threading
 from sartor.runtime.mapping.heap import extend_heap
 
-if sys.argv[1] == "extended":
-    extend_heap().bring_in()
 library = ctypes.CDLL(None)
 library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 library.free.argtypes = [ctypes.c_void_p]
@@ -29,7 +27,17 @@ def missing():
     library.free(block)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-print(missing(), missing())
+def work():
+    if "extended" in sys.argv[1]:
+        extend_heap().bring_in()
+    print(missing(), missing())
+
+if "thread" in sys.argv[1]:
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+else:
+    work()
 """
 
 
@@ -70,6 +78,16 @@ def test_blocks_that_the_library_would_give_back_keep_their_pages() -> None:
     plain, extended = _missing_pages("plain", 48), _missing_pages("extended", 48)
     assert plain[1] > 12_000
     assert extended[1] < 100
+
+
+def test_blocks_of_a_thread_find_their_pages_as_well() -> None:
+    if extend_heap() is None or not _keeps_large_blocks():
+        pytest.skip("this C library or system has no such heap")
+    plain, extended = _missing_pages("plain_thread"), _missing_pages("extended_thread")
+    assert plain[0] > 1500
+    assert extended[0] < 100
+    assert extended[1] < 100
+    assert _missing_pages("extended_thread", 48)[1] < 100
 
 
 def test_what_the_library_was_told_by_the_environment_stays() -> None:
