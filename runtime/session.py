@@ -131,7 +131,8 @@ class Session(StateAccess):
         tokens = self.prompt_tokens
         self._parts = TokenParts(opened.signatures[0], opened.signatures[1], tokens) if tokens else None
         self._sized = SizedRuns(opened.signature) if opened.sizes and self._has_bound_runs() else None
-        self._short = ShortCalls() if self._sized is not None and not opened.device.blocking else None
+        is_stateless = self._sized is not None and opened.states is None
+        self._short = ShortCalls() if is_stateless and not opened.device.blocking else None
         self._inline: Session | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -179,16 +180,16 @@ class Session(StateAccess):
                 thread only.
             DeviceError: if the device fails.
         """
-        if self._short is not None and are_plain(feeds):
-            return self._short.run(
-                feeds, lambda: self._run_arrays(output_names, feeds), lambda: self._run_inline(output_names, feeds)
+        given = self._completed(feeds)
+        if (short := self._short) is not None and are_plain(given):
+            return short.run(
+                given, lambda: self._run_arrays(output_names, given), lambda: self._run_inline(output_names, given)
             )
-        return self._run_arrays(output_names, feeds)
+        return self._run_arrays(output_names, given)
 
     def _run_arrays(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
-        """As ``run``, on the session's device."""
+        """As ``run``, on the session's device, with the noise."""
         selected = self._interface.selected(output_names)
-        feeds = self._completed(feeds)
         if (parts := self._parts) is not None and (tokens := parts.arrays(feeds)):
             names = [output.name for output in self._interface.outputs()]
             return parts.run(self, [names[index] for index in selected], tokens)
@@ -208,18 +209,25 @@ class Session(StateAccess):
         return arrays
 
     def _run_inline(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
-        """As ``run``, on the calling thread."""
+        """As ``_run_arrays``, on the calling thread, unless the model cannot be opened there."""
+        inline = self._opened_inline()
+        return self._run_arrays(output_names, feeds) if inline is None else inline.run(output_names, feeds)
+
+    def _opened_inline(self) -> Session | None:
+        """A session of the model on the calling thread; None, from then on, if there is no memory for it."""
         self._check_process()
         with self._lock:
             self._open_program()
-            if self._inline is None and self._opened is not None:
+            if self._inline is None and self._opened is not None and self._short is not None:
+                try:
+                    opened = self._opened.inline()
+                except DeviceError:
+                    self._short = None
+                    return None
                 other = Session.__new__(Session)
-                other._begin(self._opened.inline(), self._seed)
+                other._begin(opened, self._seed)
                 self._inline = other
-            inline = self._inline
-        if inline is None:
-            raise UsageError(CLOSED)
-        return inline.run(output_names, feeds)
+            return self._inline
 
     def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
         """As ``run``, but outputs stay on the device. Inputs that are device arrays are not copied.

@@ -24,7 +24,7 @@ from sartor.codegen.ir.sizes.fit import small_sizes, twin_sizes
 from sartor.codegen.ir.target import Target
 from sartor.comparison.compare_job import ask
 from sartor.config import CompileConfig
-from sartor.errors import CompileError, UnsupportedModelError, UsageError
+from sartor.errors import CompileError, DeviceError, UnsupportedModelError, UsageError
 from sartor.open_sizes.checking import checked_sizes
 from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.open_sizes.symbols import OpenDims
@@ -36,6 +36,7 @@ from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.files.open_sizes import OpenSize, Place
 from sartor.runtime.manifest import OPEN_FORMAT, read_manifest
+from sartor.runtime.opening import Opened
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
@@ -197,6 +198,34 @@ def test_short_calls_on_the_calling_thread_give_the_same_bits(made: Made) -> Non
     two.close()
     with pytest.raises(UsageError, match="closed"):
         two.run(None, {"x": rows(1)})
+
+
+def test_noise_is_drawn_once_for_each_call_wherever_it_runs(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[Array]()
+
+    def completed(feeds: Any, _: Any) -> Any:
+        drawn.append(rows(3, len(drawn)))
+        return {**feeds, "x": drawn[-1]}
+
+    with Session(made.artifact.path, threads=1) as one, Session(made.artifact.path, threads=2) as two:
+        monkeypatch.setattr(two, "_noise", Mock(completed=completed))
+        for number in range(1, 21):
+            (found,) = two.run(None, {})
+            assert len(drawn) == number
+            np.testing.assert_array_equal(found, one.run(None, {"x": drawn[-1]})[0])
+        assert two._inline is not None
+
+
+def test_calls_go_on_where_the_model_cannot_be_opened_a_second_time(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline = Mock(side_effect=DeviceError("no memory"))
+    monkeypatch.setattr(Opened, "inline", inline)
+    with Session(made.artifact.path, threads=1) as one, Session(made.artifact.path, threads=2) as two:
+        for seed in range(20):
+            found, expected = (each.run(None, {"x": rows(5, seed)}) for each in (two, one))
+            np.testing.assert_array_equal(found[0], expected[0])
+    inline.assert_called_once_with()
 
 
 @pytest.mark.parametrize("count", [0, MOST + 1])
