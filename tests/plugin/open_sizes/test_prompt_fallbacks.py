@@ -19,12 +19,14 @@ from sartor.errors import (
     UnsupportedModelError,
     UsageError,
 )
+from sartor.frontend.imported_model import Origin
 from sartor.onnx_model.states.cut_caches import CutModel
 from sartor.open_sizes import compilation
 from sartor.open_sizes.caches import CutFile
 from sartor.open_sizes.compilation import _imported, _Making, _prompts
 from sartor.open_sizes.prompts import CheckedPlan
 from sartor.profiling.compilation.tuned_network import Tuned
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.records.measurement import Status
 
 
@@ -48,15 +50,23 @@ def test_a_model_that_fails_with_several_tokens_takes_no_prompts(
     assert "it cannot run" in caplog.text
 
 
-def making() -> _Making:
+def making(*imported: object) -> _Making:
     nothing: Any = SimpleNamespace(model=None, external_weights=None)
-    return _Making(nothing, nothing, nothing, nothing, nothing, ())
+    bench: Any = SimpleNamespace(imported=[*imported])
+    return _Making(nothing, nothing, bench, nothing, nothing, ())
 
 
 @pytest.mark.parametrize("kind", [RewriteError, DeviceError, CompileError])
-def test_a_plan_for_prompts_that_fails_is_left_out(kind: type[SartorError], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_for_prompts_that_fails_is_left_out(
+    kind: type[SartorError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was kept of its imports is forgotten if these may be what is wrong."""
+    kept = KeptValues(tmp_path / "imports")
+    kept.keep("a" * 80, b"", [], [])
+    monkeypatch.setattr(KeptValues, "of_imports", lambda: kept)
     monkeypatch.setattr(_Making, "_plans", fails(kind("it fails")))
-    assert making().for_prompts() is None
+    assert making(SimpleNamespace(origin=Origin(b"", (), "a" * 80))).for_prompts() is None
+    assert kept.may_have("a") == (kind is not RewriteError)
 
 
 def test_tokens_are_tuned_first_and_published_alone_where_plans_cannot_be_joined(
