@@ -105,19 +105,21 @@ def _learned(
     by narrower filters with wide ones, what it predicts for these, times the ratio of the analytic models of both."""
     comparable = [_comparable(variant, seen) for variant in variants]
     return [
-        seconds * (1.0 if other is variant else _narrow_by_wide(facts, variant, other, core))
+        seconds * (1.0 if other is variant else _by_comparable(facts, variant, other, core))
         for variant, other, seconds in zip(variants, comparable, model.seconds(facts, comparable), strict=True)
     ]
 
 
-def _narrow_by_wide(facts: str, narrow: DescribedVariant, wide: DescribedVariant, core: Core) -> float:
-    """How much longer a kernel takes by narrower filters than by wide ones, by the analytic models of both.
+def _by_comparable(facts: str, variant: DescribedVariant, other: DescribedVariant, core: Core) -> float:
+    """How much longer a kernel takes than the one that its traits compare it with, by the analytic models of both.
 
-    Filters that are read from memory in a small part of the kernel's time are read ahead of the products. That they are
-    fewer bytes saves nothing then, and widening them still takes its instructions (docs/precision.md).
+    Filters that are read from memory in a small part of the kernel's time are read ahead of the products. That narrower
+    ones are fewer bytes saves nothing then, and widening them still takes its instructions (docs/records/precision.md).
     """
-    seconds = analytic_seconds(facts, wide, core)
-    ratio = analytic_seconds(facts, narrow, core) / seconds
+    seconds = analytic_seconds(facts, other, core)
+    ratio = analytic_seconds(facts, variant, core) / seconds
+    if variant.traits.weights == other.traits.weights:
+        return ratio
     _, sizes = kind_and_sizes(facts)
     reading = sizes["weights"] / core.bytes_per_cycle / core.hertz
     return max(ratio, _WIDENING) if reading < _HIDDEN * seconds else ratio
