@@ -13,9 +13,11 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.workspace import workspace
 
 _REPOSITORY = Path(__file__).parents[2]
-# When measurements were made, how old they are, how old a file is whose process cannot be asked, and whether a model
-# was written so lately that its times may not tell when it is written again.
+# When measurements were made, how old they are, how old a file is whose process cannot be asked, whether a model was
+# written so lately that its times may not tell when it is written again, and whether source was changed since a process
+# began.
 _TIME_OF_DAY = {
+    "codegen/source_digest.py",
     "plugin/cli/database/follow.py",
     "plugin/cli/database/options.py",
     "plugin/cli/database/prune.py",
