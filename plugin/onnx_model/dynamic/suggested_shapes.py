@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from onnx import ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.dynamic.table_positions import fewest_rows, outside_table
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes, without_weights
 from sartor.onnx_model.graphs.noise import noise_of
@@ -51,7 +52,7 @@ def suggested_shapes(model: ModelProto) -> Shapes:
         model: whose bound dimensions are numbers; it is not changed.
     """
     inputs = free_inputs(model)
-    return _needed(inputs, _fitting(model, inputs) or _assigned(inputs, _Sizes(*_USUAL)))
+    return _needed(inputs, _fitting(model, inputs) or _assigned(inputs, _small_enough(model)))
 
 
 def shape_advice(model: ModelProto) -> str:
@@ -59,10 +60,18 @@ def shape_advice(model: ModelProto) -> str:
     inputs = free_inputs(model)
     found = _fitting(model, inputs)
     if found is None:
-        needed = _needed(inputs, _assigned(inputs, _Sizes(*_USUAL)))
+        needed = _needed(inputs, _assigned(inputs, _small_enough(model)))
         names = ", ".join(f"'{name}' of {len(shape)}" for name, shape in needed.items())
         return f"by --shape to the sizes that the model is used with ({names})"
     return f"with {shape_options(_needed(inputs, found))}, or with other sizes"
+
+
+def _small_enough(model: ModelProto) -> _Sizes:
+    """Usual sizes where inference cannot say which fit: lengths by which a past and what follows it have positions in
+    the model's tables."""
+    image, length = _USUAL
+    rows = fewest_rows(model)
+    return _Sizes(image, length if rows is None else max(1, min(length, rows // 2)))
 
 
 def _fitting(model: ModelProto, inputs: list[Free]) -> Shapes | None:
@@ -320,8 +329,8 @@ def _adds(part: ast.BinOp) -> bool:
 
 
 def contradicted(model: ModelProto, shapes: Shapes) -> int | None:
-    """The index of the first node that contradicts these shapes, or reads another number of elements or a smaller image
-    than it can; None if there is none."""
+    """The index of the first node that contradicts these shapes, or reads another number of elements, a smaller image
+    or a later row of a table than it can; None if there is none."""
     copy = without_weights(model)
     for value in copy.graph.input:
         if value.name in shapes:
@@ -341,7 +350,9 @@ def contradicted(model: ModelProto, shapes: Shapes) -> int | None:
     except MALFORMED:
         return 0
     editor = GraphEditor(copy.graph)
-    return next((index for index, node in enumerate(editor.nodes) if not _may_run(node, editor)), None)
+    refused = next((index for index, node in enumerate(editor.nodes) if not _may_run(node, editor)), None)
+    outside = outside_table(copy)
+    return refused if outside is None else min(outside, len(editor.nodes) if refused is None else refused)
 
 
 def _may_run(node: NodeProto, editor: GraphEditor) -> bool:

@@ -89,6 +89,10 @@ SYMBOLIC: dict[str, tuple[Build, dict[str, tuple[int, ...]]]] = {
         ),
         {"past": (1, 128, 8), "x": (1, 128, 8), "mask": (1, 256, 1)},
     ),
+    "rows of a table": (
+        lambda: _counted_positions(),
+        {"past": (1, 4, 4), "x": (1, 4, 4)},
+    ),
     "names for a shell": (
         lambda: model([node("Relu", ["it's $x"], ["y"])], [("it's $x", ("n", 4), FLOAT)], ["y"]),
         {"it's $x": (1, 4)},
@@ -112,6 +116,18 @@ DECIDED: dict[str, Build] = {
     "Expand": lambda: model([node("Expand", ["x", "s"], ["y"])], [("x", (1, 8), FLOAT), ("s", (2,), INT64)], ["y"]),
     "If": lambda: _choice(),
 }
+
+
+def _counted_positions() -> ModelProto:
+    """Positions of what follows a past, as rows of a table of 8."""
+    nodes = [
+        *(node("Shape", ["past"], ["before"], start=1, end=2), node("Shape", ["x"], ["new"], start=1, end=2)),
+        *(node("Add", ["before", "new"], ["end"]), node("Squeeze", ["before"], ["first"])),
+        *(node("Squeeze", ["end"], ["last"], name="last"), node("Range", ["first", "last", "one"], ["places"])),
+        *(node("Gather", ["table", "places"], ["rows"]), node("Add", ["x", "rows"], ["y"], name="sum")),
+    ]
+    inputs: list[Value] = [("past", ("b", "p", 4), FLOAT), ("x", ("b", "s", 4), FLOAT)]
+    return model(nodes, inputs, ["y"], {"table": weights(8, 4), "one": np.int64(1)}, opset=18)
 
 
 def _choice() -> ModelProto:
@@ -235,3 +251,10 @@ def test_the_only_input_is_not_advised_to_be_fixed(prepare_quickly: Prepare) -> 
     with pytest.raises(UnsupportedModelError, match="end the model before it") as refused:
         prepare_quickly(built)
     assert "--bind" not in str(refused.value)
+
+
+def test_where_inference_cannot_say_what_fits_lengths_have_positions() -> None:
+    built = _counted_positions()
+    built.graph.node.append(node("NoSuchOperator", ["y"], ["z"]))
+    built.graph.node.append(node("Relu", ["z"], ["w"]))
+    assert suggested_shapes(built)["past"] == (1, 4, 4)
