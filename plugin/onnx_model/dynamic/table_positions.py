@@ -80,7 +80,7 @@ def _computed(name: str, editor: GraphEditor, version: int) -> Array | None:
     graph.initializer.extend(numpy_helper.from_array(value, known) for known, value in values.items())
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
     try:
-        return np.asarray(ReferenceEvaluator(model).run(None, {})[0])
+        return np.asarray(next(iter(ReferenceEvaluator(model).run(None, {}))))
     except EVALUATOR_ERRORS:
         return None
 
