@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -27,6 +28,9 @@ from tests.warm_processes import ending_processes, warm_processes
 # Tests run side by side, in any number of copies: they take turns with nobody.
 _CACHE = tempfile.TemporaryDirectory(prefix="tests-of-sartor-")
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
+# A shell has what it starts in the background ignore Ctrl-C, which tests send; some would wait for its effect for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ImportedOf = Callable[[str], ImportedModel]
 
