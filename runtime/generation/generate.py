@@ -13,11 +13,10 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.generation.sampling import Sampling
 from sartor.runtime.runs.given_arguments import check_type
 from sartor.runtime.runs.interface import NodeArg
+from sartor.runtime.runs.token_parts import next_part
 from sartor.runtime.session import Session
 
 _LOGITS_RANK = 3
-# A part of a prompt takes less time than a quarter of its tokens one by one.
-_WORTH = 4
 
 
 def generate(
@@ -181,15 +180,9 @@ class _Decoder:
         self._has_begun, self._length = True, held
         left = [*tokens]
         while left:
-            count = self._next_part(len(left))
+            count = next_part(len(left), self._part, self._session.most_positions - self._length)
             found, left = self._run(left[:count]), left[count:]
         return found
-
-    def _next_part(self, left: int) -> int:
-        """How many of the tokens that are left the next call takes; it may be filled up to those of a prompt."""
-        is_worth_it = left * _WORTH > self._part > 0
-        has_room = self._length + self._part <= self._session.most_positions
-        return min(left, self._part) if is_worth_it and has_room else 1
 
     def _run(self, part: Sequence[int]) -> Array:
         """Run one token, or a part of a prompt; returns the logits behind the last."""

@@ -15,9 +15,20 @@ from sartor.errors import SartorError, UsageError
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 
 # A part of a prompt takes less time than a quarter of its tokens one by one.
-WORTH = 4
+_WORTH = 4
 
 _Places = Mapping[str, tuple[int, ...]]
+
+
+def next_part(left: int, tokens: int, room: int) -> int:
+    """How many of the tokens that are left the next run takes: one, or up to those of a part, to which it is filled up.
+
+    Args:
+        left: tokens to be run.
+        tokens: of a part; 0 if there is none.
+        room: positions that are free.
+    """
+    return min(left, tokens) if 0 < tokens < left * _WORTH and tokens <= room else 1
 
 
 class Decoding(Protocol):
@@ -116,7 +127,7 @@ class TokenParts:
         What has no axis of tokens is right behind whole parts alone.
         """
         is_whole = left >= self._tokens or all(self._given[name] for name in names)
-        return min(left, self._tokens) if left * WORTH > self._tokens <= room and is_whole else 1
+        return next_part(left, self._tokens, room) if is_whole else 1
 
     def _cut(self, feeds: Mapping[str, Array], done: int, filled: int, count: int, before: int) -> dict[str, Array]:
         """The inputs of a run with the tokens behind the first ``done``, filled up with the last one."""
