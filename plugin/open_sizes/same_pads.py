@@ -58,14 +58,14 @@ def check_multiples(needed: Mapping[str, int], sides: Mapping[str, tuple[Symbol,
     Raises:
         UnsupportedModelError: if a range has sizes that are no multiples of what a node needs.
     """
-    most = max(needed.values(), default=1)
+    together = math.lcm(*needed.values())
     for node, multiple in needed.items():
         for name, symbols in sides.items():
             for symbol in (side for side in symbols if side.multiple % multiple):
                 raise UnsupportedModelError(
                     f"{node} pads by what a size leaves when it is divided by a stride (auto_pad), and "
-                    f"'{symbol.name}' of '{name}' may leave anything: give it multiples of {most}, as "
-                    f"{_range(symbol, most)}, or the sizes that occur, as {symbol.least}|{symbol.most}"
+                    f"'{symbol.name}' of '{name}' may leave anything: give it multiples of {together}, as "
+                    f"{_range(symbol, together)}, or the sizes that occur, as {symbol.least}|{symbol.most}"
                 )
 
 

@@ -50,6 +50,13 @@ def test_the_message_has_a_range_that_works() -> None:
     check_multiples(needed, {"x": (Symbol("height", 32, 96, 4), Symbol("width", 32, 640, 32))})
 
 
+def test_the_range_works_for_all_nodes() -> None:
+    needed = {"node 'a' (Conv)": 2, "node 'b' (Conv)": 3}
+    with pytest.raises(UnsupportedModelError, match=r"multiples of 6, as 12\.\.24:6"):
+        check_multiples(needed, {"x": (Symbol("height", 10, 27),)})
+    check_multiples(needed, {"x": (Symbol("height", 12, 24, 6),)})
+
+
 def test_sides_are_dimensions_after_the_first() -> None:
     rows, sides = SizeRange(1, 8), SizeRange(32, 64, 32)
     dims = OpenDims({"x": ("n", 3, "h", "w"), "ids": ("n",)}, {"x": (rows, 3, sides, 48), "ids": (rows,)})
