@@ -3,7 +3,8 @@
 IREE gives each workgroup up to 4096 elements, and where these do not divide a tensor it masks every vector of the loop,
 also of full workgroups. Only AVX-512 masks for free: AVX2 has no masked loads of numbers narrower than 32 bits, so that
 LLVM tests and loads them one by one (an image of 3 x 224 x 224 in 8 bits is widened in 72 instead of 10 us,
-docs/iree-notes.md), and its masked stores are slow. Here workgroups are as large as whole vectors divide the tensor.
+docs/records/iree-notes.md), and its masked stores are slow. Here workgroups are as large as whole vectors divide the
+tensor.
 """
 
 from __future__ import annotations

@@ -38,6 +38,8 @@ class ToldPlan:
     has_time: Callable[[], bool]
 
     def told(self, profiled: Profiled, tables: Tables, found: InNetworkTimes, tried: tuple[Recipe, ...]) -> Refined:
+        """The result of a refinement, by the run of its best plan, costs measured alone, times measured in networks and
+        all plans that ran."""
         if self.has_time():
             # A module that runs best with another number of threads is built again, as its manifest says so.
             profiled = self.profiler.with_best_threads(profiled, tried)
