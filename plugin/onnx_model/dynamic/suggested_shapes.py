@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from onnx import ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.dynamic.check_indices import check_indices
 from sartor.onnx_model.dynamic.table_positions import fewest_rows, outside_table
 from sartor.onnx_model.graphs.graph import MALFORMED, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes, without_weights
@@ -113,7 +114,8 @@ def _candidate_sizes(model: ModelProto) -> list[int]:
     for tensor in model.graph.initializer:
         values = editor.constant(tensor.name) if math.prod(tensor.dims) <= _FEW else None
         if values is not None and values.dtype.kind == "i":
-            sizes |= {abs(int(value)) for value in values.flat}
+            # What an index needs is one more.
+            sizes |= {abs(int(value)) + more for value in values.flat for more in (0, 1)}
             sizes.add(int(values.sum()))
     return sorted({*range(1, _FEW + 1), *(size for size in sizes if 0 < size <= _MOST_SIZE)})
 
@@ -329,8 +331,8 @@ def _adds(part: ast.BinOp) -> bool:
 
 
 def contradicted(model: ModelProto, shapes: Shapes) -> int | None:
-    """The index of the first node that contradicts these shapes, or reads another number of elements, a smaller image
-    or a later row of a table than it can; None if there is none."""
+    """The index of the first node that contradicts these shapes, or reads another number of elements, a smaller image,
+    or what lies behind a dimension; None if there is none."""
     copy = without_weights(model)
     for value in copy.graph.input:
         if value.name in shapes:
@@ -344,6 +346,7 @@ def contradicted(model: ModelProto, shapes: Shapes) -> int | None:
     try:
         infer_shapes(copy)
         check_shapes(copy)
+        check_indices(copy)
     except UnsupportedModelError as error:
         named = (index for index, node in enumerate(copy.graph.node) if describe_node(node) in str(error))
         return next(named, 0)

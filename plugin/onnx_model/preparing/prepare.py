@@ -10,6 +10,7 @@ from onnx import ModelProto, ValueInfoProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.dynamic.bound_sizes import bound_sizes
+from sartor.onnx_model.dynamic.check_indices import check_indices
 from sartor.onnx_model.graphs.graph import MALFORMED, MalformedError, static_shape
 from sartor.onnx_model.graphs.halves import record_widened
 from sartor.onnx_model.graphs.infer import check_shapes, infer_shapes
@@ -19,7 +20,6 @@ from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.operator_types.alike import WITH_BODIES
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
-from sartor.onnx_model.preparing.check_indices import check_indices
 from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes, check_training
 from sartor.onnx_model.preparing.contradicted_shapes import forget_contradicted
 from sartor.onnx_model.preparing.decided_shapes import forget_decided

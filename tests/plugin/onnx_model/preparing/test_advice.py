@@ -40,6 +40,12 @@ SYMBOLIC: dict[str, tuple[Build, dict[str, tuple[int, ...]]]] = {
         lambda: model([_CONV], [("x", None, FLOAT)], ["y"], {"w": weights(4, 5, 3)}),
         {"x": (1, 5, 128)},
     ),
+    "read by constant indices": (
+        lambda: model(
+            [node("Gather", ["x", "i"], ["y"], axis=1)], [("x", (1, "f"), FLOAT)], ["y"], {"i": ints(200, -3)}
+        ),
+        {"x": (1, 201)},
+    ),
     "behind arithmetic": (
         lambda: model(
             [node("Div", ["x", "k"], ["d"]), node("MatMul", ["d", "w"], ["y"])],
