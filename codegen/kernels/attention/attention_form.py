@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -11,8 +11,9 @@ from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.attention.attention_layer import attention_stages, computes_softmax
+from sartor.codegen.kernels.attention.attention_loops import Loops, Strided
 from sartor.codegen.kernels.loops.epilogue import check_region, constant_of
-from sartor.codegen.kernels.loops.view import stored_as, view_of
+from sartor.codegen.kernels.loops.view import Parts, layout_of, stored_as
 from sartor.codegen.kernels.rows.row_form import row_form
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, copies, defining_op, indexing_maps, is_elementwise, keeps_order
@@ -24,19 +25,6 @@ _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 # Dimensions of the operands and the result of products of a matrix for each batch, by loops.
 _PRODUCT = (0, 1, 3), (0, 3, 2), (0, 1, 2)
 _WITHOUT_CODE = frozenset({"tensor.empty", "linalg.fill", "arith.constant", *_RESHAPES})
-
-
-@dataclass(frozen=True)
-class Strided:
-    """A buffer that is read or written along batches, heads, and two further loops.
-
-    Attributes:
-        memory: position of the buffer.
-        steps: distance in elements along each of the four.
-    """
-
-    memory: int
-    steps: tuple[Count, ...]
 
 
 Operand: TypeAlias = Strided | ir.Attribute | ir.Value
@@ -61,17 +49,19 @@ class AttentionForm:
 
     Attributes:
         extents: numbers of batches, heads, queries and keys.
+        members: successive heads that share keys and values.
         depth: elements of a query.
         columns: elements of a value.
-        queries: loops over batches, heads, queries, elements.
-        keys: loops over batches, heads, elements, keys; keys are adjacent, or elements are, as in a cache.
-        values: loops over batches, heads, keys, elements.
+        queries: the last loops are over queries and elements.
+        keys: over elements and keys; keys are adjacent, or elements are, as in a cache.
+        values: over keys and elements.
         product: the first product's result.
         steps: elementwise ops on it, in order.
         result: like queries, of the result.
     """
 
     extents: tuple[Count, ...]
+    members: int
     depth: int
     columns: int
     queries: Strided
@@ -118,10 +108,12 @@ class _Code:
     """A stage's code.
 
     Attributes:
+        task: the layer that it is a stage of.
         rewrite: holds its ops.
         memories: position of the buffer of each argument of its function; None for what the stage before computes.
     """
 
+    task: Task
     rewrite: Rewrite
     memories: tuple[int | None, ...]
 
@@ -143,14 +135,13 @@ def _codes(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> 
     codes, first = [], len(task.inputs)
     for stage, rewrite in zip(stages, rewrites, strict=True):
         end = first + len(stage.task.weights)
-        codes.append(_Code(rewrite, (*stage.inputs, *range(first, end))))
+        codes.append(_Code(task, rewrite, (*stage.inputs, *range(first, end))))
         first = end
     return codes
 
 
 def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> AttentionForm:
     _, middle, last = stages[:_STAGES]
-    first, _, second, *_ = _codes(task, stages, rewrites)
     if middle.inputs != (None,) or not computes_softmax(row_form(rewrites[1].function), middle.task.results[0]):
         raise RejectionError("there is no softmax between the products")
     scores, context = rewrites[0].root, rewrites[2].root
@@ -160,25 +151,60 @@ def _form(task: Task, stages: Sequence[Stage], rewrites: Sequence[Rewrite]) -> A
     if len(shape) not in (_RANK - 1, _RANK):
         raise RejectionError("the scores are not by batches, heads, queries and keys")
     # Without a dimension of their own, heads are taken for batches.
-    extents = shape if len(shape) == _RANK else (shape[0], 1, *shape[1:])
+    by_rows = shape if len(shape) == _RANK else (shape[0], 1, *shape[1:])
     columns, depth = (tensor_parts(operand)[0][-1] for operand in (context.results[0], scores.operands[0]))
-    if _joined(extents) != tensor_parts(scores.results[0])[0]:
+    if _joined(by_rows) != tensor_parts(scores.results[0])[0]:
         raise RejectionError("the softmax is over other batches, heads or queries than the first product's")
-    if (*_joined(extents)[:-1], columns) != tensor_parts(context.results[0])[0]:
+    if (*_joined(by_rows)[:-1], columns) != tensor_parts(context.results[0])[0]:
         raise RejectionError("the softmax is over other batches, heads or queries than the second product's")
-    product, steps, ended = _steps(scores, first, extents)
-    if ended != _returned(rewrites[0]) or tensor_parts(ended)[0] != shape:
-        raise RejectionError("other code follows the scores")
-    queries, keys = (_of_batches(operand, first, extents) for operand in list(scores.operands)[:2])
-    values = _of_batches(context.operands[1], second, extents)
     if _unfolded(context.operands[0]) != list(body_of(rewrites[2].function).arguments)[last.inputs.index(None)]:
         raise RejectionError("the second product does not multiply what the softmax computes")
+    codes = _codes(task, stages, rewrites)
+    try:
+        return _strided(codes, Loops.of(by_rows, 1), shape, (depth, columns))
+    except RejectionError:
+        members = _members(context.results[0], _returned(rewrites[2]), by_rows)
+        if members == 1:
+            raise
+        return _strided(codes, Loops.of(by_rows, members), shape, (depth, columns))
+
+
+def _members(product: ir.Value, returned: ir.Value, shape: Sequence[int]) -> int:
+    """How many heads share one of keys, by the shape that the second product's result is given later."""
+    batches, groups, rows, _ = shape
+    for value in _sources(returned):
+        found = tensor_parts(value)[0]
+        if len(found) == _RANK and found[0] == batches and _unfolded(value) == product and groups and rows:
+            members, rest = divmod(found[1], groups)
+            if members > 1 and not rest and members * found[2] == rows:
+                return members
+    return 1
+
+
+def _strided(codes: Sequence[_Code], loops: Loops, shape: Sequence[int], sizes: tuple[int, int]) -> AttentionForm:
+    """The form by these loops.
+
+    Args:
+        codes: of the stages.
+        loops: what the rows of scores are.
+        shape: of the scores that the softmax reads.
+        sizes: elements of a query, and of a value.
+    """
+    first, _, second, *_ = codes
+    scores, context = first.rewrite.root, second.rewrite.root
+    product, steps, ended = _steps(scores, first, loops)
+    if ended != _returned(first.rewrite) or tensor_parts(ended)[0] != tuple(shape):
+        raise RejectionError("other code follows the scores")
+    queries = _read(scores.operands[0], first, loops.by_queries)
+    keys = _read(scores.operands[1], first, loops.by_elements)
+    values = _read(context.operands[1], second, loops.by_elements)
     if 1 not in keys.steps[-2:] or values.steps[-1] != 1 or queries.steps[-1] != 1:
         raise RejectionError("elements of a query or a value, or keys, are not adjacent")
-    result = Strided(len(task.inputs) + len(task.weights), _stored(context.results[0], rewrites[2:], extents))
+    position = len(first.task.inputs) + len(first.task.weights)
+    result = Strided(position, _stored(context.results[0], [code.rewrite for code in codes[2:]], loops))
     if result.steps[-1] != 1:
         raise RejectionError("elements of a result are not adjacent")
-    return AttentionForm(extents, depth, columns, queries, keys, values, product, tuple(steps), result)
+    return AttentionForm(loops.extents, loops.members, *sizes, queries, keys, values, product, tuple(steps), result)
 
 
 def _joined(extents: Sequence[int]) -> tuple[int, ...]:
@@ -193,42 +219,40 @@ def _is_product(op: ir.Operation) -> bool:
     return maps == [list(dimensions) for dimensions in _PRODUCT]
 
 
-def _stored(product: ir.Value, rewrites: Sequence[Rewrite], extents: Sequence[int]) -> tuple[Count, ...]:
-    """Strides along batches, heads, and both dimensions of what the second product computes.
+def _stored(product: ir.Value, rewrites: Sequence[Rewrite], loops: Loops) -> tuple[Count, ...]:
+    """Strides along the loops, and along elements, of what the second product computes.
 
     Args:
         product: the second product, for batches and heads together.
         rewrites: of its stage, and of one that transposes its result, if there is one.
-        extents: numbers of batches, heads, queries and keys.
+        loops: of the attention.
     """
-    value, heads = _returned(rewrites[0]), extents[1]
-    shape = (*extents[:-1], tensor_parts(product)[0][-1])
+    value = _returned(rewrites[0])
+    shape = (*loops.extents[:-1], tensor_parts(product)[0][-1])
     if len(rewrites) == 1:
         apart = _expanded(product, value, shape)
-        return _apart(stored_as(product, value), heads) if apart is None else stored_as(apart, value)
+        if apart is None and loops.members > 1:
+            raise RejectionError("the result is not by heads")
+        return loops.by_heads(stored_as(product if apart is None else apart, value))
     if tensor_parts(value)[0] != shape or _unfolded(value) != product:
         raise RejectionError("what is transposed is not by batches and heads")
-    return stored_as(body_of(rewrites[1].function).arguments[0], _returned(rewrites[1]))
+    return loops.by_heads(stored_as(body_of(rewrites[1].function).arguments[0], _returned(rewrites[1])))
 
 
 def _expanded(product: ir.Value, value: ir.Value, shape: Sequence[int]) -> ir.Value | None:
     """The product in this shape, with batches and heads apart, of which ``value`` is made; None if it has another."""
-    op = defining_op(value)
-    while op is not None and value != product and op.operands:
-        source = op.operands[0]
-        if source == product:
-            return value if op.name == _RESHAPES[1] and tensor_parts(value)[0] == shape else None
-        value, op = source, defining_op(source)
+    for each in _sources(value):
+        if each != product and tensor_parts(each)[0] == tuple(shape) and _unfolded(each) == product:
+            return each
     return None
 
 
-def _apart(steps: Sequence[int], heads: int) -> tuple[int, ...]:
-    """Strides with batches and heads apart, which were one dimension."""
-    if len(steps) == _RANK:
-        return tuple(steps)
-    if len(steps) != _RANK - 1:
-        raise RejectionError("a product is not by batches and heads")
-    return (heads * steps[0], *steps)
+def _sources(value: ir.Value) -> Iterator[ir.Value]:
+    """A value, what it is made of first, what that is, and so on."""
+    yield value
+    op = defining_op(value)
+    if op is not None and op.operands:
+        yield from _sources(op.operands[0])
 
 
 def _returned(rewrite: Rewrite) -> ir.Value:
@@ -244,16 +268,13 @@ def _unfolded(value: ir.Value) -> ir.Value:
     return value if op is None or op.name not in _RESHAPES else _unfolded(op.operands[0])
 
 
-def _of_batches(value: ir.Value, code: _Code, extents: Sequence[int]) -> Strided:
-    """An operand of a product with its batches and heads apart, which a reshape joins, or which are joined before."""
-    op = defining_op(value)
-    tensor = op.operands[0] if op is not None and op.name == _RESHAPES[0] else value
-    shape = tensor_parts(tensor)[0]
-    view = view_of(tensor if len(shape) == _RANK and shape[:2] == tuple(extents[:2]) else value)
-    return Strided(code.memory(view.origin), _apart(view.strides, extents[1]))
+def _read(value: ir.Value, code: _Code, strides: Callable[[Sequence[Parts]], tuple[int, ...]]) -> Strided:
+    """An operand of a product, whose batches and heads are joined."""
+    layout = layout_of(value)
+    return Strided(code.memory(layout.origin), strides(layout.dims))
 
 
-def _steps(root: ir.Operation, code: _Code, extents: Sequence[int]) -> tuple[ir.Value, list[ScoreStep], ir.Value]:
+def _steps(root: ir.Operation, code: _Code, loops: Loops) -> tuple[ir.Value, list[ScoreStep], ir.Value]:
     """The scores, the elementwise ops on them, and what is computed last."""
     current, steps = root.results[0], list[ScoreStep]()
     aliases = {current: current}
@@ -265,7 +286,7 @@ def _steps(root: ir.Operation, code: _Code, extents: Sequence[int]) -> tuple[ir.
             continue
         elif is_elementwise(op) and current in op.operands:
             check_region(op)
-            steps.append(ScoreStep(op, tuple(_operands(op, aliases, code, extents))))
+            steps.append(ScoreStep(op, tuple(_operands(op, aliases, code, loops))))
             current = op.results[0]
             aliases[current] = current
         else:
@@ -273,11 +294,9 @@ def _steps(root: ir.Operation, code: _Code, extents: Sequence[int]) -> tuple[ir.
     return root.results[0], steps, current
 
 
-def _operands(
-    op: ir.Operation, aliases: Mapping[ir.Value, ir.Value], code: _Code, extents: Sequence[int]
-) -> list[Operand]:
+def _operands(op: ir.Operation, aliases: Mapping[ir.Value, ir.Value], code: _Code, loops: Loops) -> list[Operand]:
     shape, operands = tensor_parts(op.results[0])[0], list[Operand]()
-    if shape not in (tuple(extents), _joined(extents)):
+    if shape not in (loops.rows, _joined(loops.rows)):
         raise RejectionError("an op on the scores is not by their batches, heads and queries")
     for value, indexing in zip(list(op.operands)[:-1], indexing_maps(op), strict=False):
         constant = constant_of(value)
@@ -288,19 +307,21 @@ def _operands(
                 raise RejectionError("an op reads the scores in another order")
             operands.append(aliases[value])
         else:
-            operands.append(_beside(value, indexing, code, extents[1]))
+            operands.append(_beside(value, indexing, code, loops))
     return operands
 
 
-def _beside(value: ir.Value, indexing: ir.AffineMap, code: _Code, heads: int) -> Strided:
+def _beside(value: ir.Value, indexing: ir.AffineMap, code: _Code, loops: Loops) -> Strided:
     """An operand beside the scores, which are by batches and heads, or by both joined."""
-    view, steps = view_of(value), [0] * indexing.n_dims
-    for step, size, dimension in zip(view.strides, tensor_parts(value)[0], indexing.results, strict=True):
+    layout, outer = layout_of(value), (loops.rows if indexing.n_dims == _RANK else _joined(loops.rows))
+    dims: list[Parts] = [((size, 0),) for size in outer]
+    for parts, size, dimension in zip(layout.dims, tensor_parts(value)[0], indexing.results, strict=True):
         if isinstance(dimension, ir.AffineDimExpr) and size > 1:
-            steps[dimension.position] = step
+            dims[dimension.position] = parts
+    steps = loops.by_queries(dims)
     if steps[-1] not in (0, 1):
         raise RejectionError("an operand beside the scores is not adjacent along keys")
-    return Strided(code.memory(view.origin), _apart(steps, heads))
+    return Strided(code.memory(layout.origin), steps)
 
 
 def _open_form(one: AttentionForm, other: AttentionForm, fit: Fit) -> AttentionForm:
@@ -309,7 +330,8 @@ def _open_form(one: AttentionForm, other: AttentionForm, fit: Fit) -> AttentionF
     Raises:
         RejectionError: if they differ in more than numbers of batches, queries and keys.
     """
-    if (one.depth, one.columns, one.extents[1]) != (other.depth, other.columns, other.extents[1]):
+    known, others = ((form.depth, form.columns, form.extents[1], form.members) for form in (one, other))
+    if known != others:
         raise RejectionError("the number of heads or their elements are known only when it runs")
 
     twins = {one.product: other.product}

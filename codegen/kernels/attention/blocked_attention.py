@@ -83,7 +83,7 @@ class BlockedAttention(AttentionKernel):
             batch, head = asm.divide(rest, heads)
             first = asm.times(number, share)
             count = asm.minimum(share, asm.sub(queries, first))
-            StepWriter(self, HeadCode(asm, self.form, memories, batch, head), scratch, (first, count)).write()
+            StepWriter(self, HeadCode.of(asm, self.form, memories, batch, head), scratch, (first, count)).write()
 
         asm.repeat(*workgroup_range(asm, total, self.workgroups, group[0]), 1, step)
 

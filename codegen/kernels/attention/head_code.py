@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.kernels.attention.attention_form import AttentionForm, Operand, Strided
+from sartor.codegen.kernels.attention.attention_form import AttentionForm, Operand
+from sartor.codegen.kernels.attention.attention_loops import Strided
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.control_flow import Body
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -28,14 +29,22 @@ class HeadCode:
         form: what the kernel computes.
         memories: its buffers.
         batch: index of the batch.
-        head: index of the head.
+        group: index of the head of keys.
+        member: index of the head among those that share these keys.
     """
 
     asm: Assembler
     form: AttentionForm
     memories: Sequence[ir.Value]
     batch: Index
-    head: Index
+    group: Index
+    member: Index
+
+    @staticmethod
+    def of(asm: Assembler, form: AttentionForm, memories: Sequence[ir.Value], batch: Index, head: Index) -> HeadCode:
+        """The code for a head of a batch."""
+        group, member = (head, 0) if form.members == 1 else asm.divide(head, form.members)
+        return HeadCode(asm, form, memories, batch, group, member)
 
     @property
     def keys(self) -> Index:
@@ -46,7 +55,7 @@ class HeadCode:
         """Offset of a row of the head, in elements."""
         asm = self.asm
         steps = [asm.size(step) for step in strided.steps]
-        places = self.batch, self.head, row
+        places = self.batch, self.group, self.member, row
         return asm.add(*(asm.times(index, step) for index, step in zip(places, steps, strict=False)))
 
     def parts(self, elements: int) -> list[tuple[int, int]]:
@@ -142,7 +151,7 @@ class HeadCode:
         start = self.offset(form.values, keys[0])
         memory, (scratch, rows) = self.memories[form.values.memory], factors
 
-        distance = asm.size(form.values.steps[2])
+        distance = asm.size(form.values.steps[-2])
 
         def step(key: Index, carried: list[ir.Value]) -> list[ir.Value]:
             value = asm.add(start, asm.times(key, distance))

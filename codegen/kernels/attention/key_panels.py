@@ -37,7 +37,7 @@ class KeyPanel:
         mask = None if _is_whole(asm, count) else head.mask(asm.sub(count, key))
 
         def element(index: Index) -> None:
-            offset = asm.add(start, asm.times(index, asm.size(keys.steps[2])))
+            offset = asm.add(start, asm.times(index, asm.size(keys.steps[-2])))
             loaded = head.load(head.memories[keys.memory], offset, mask)
             asm.store(loaded, self.memory, asm.add(asm.mul(index, self.length), key), asm.lanes)
 

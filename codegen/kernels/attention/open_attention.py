@@ -44,7 +44,8 @@ class OpenAttention(AttentionKernel):
 
     def check(self) -> None:
         queries = self.form.extents[2]
-        if self.form.has_key_rows and isinstance(queries, int) and queries > MOST_FEW:
+        # Heads that share keys read them for all their queries.
+        if self.form.has_key_rows and isinstance(queries, int) and self.form.members * queries > MOST_FEW:
             raise RejectionError("keys whose elements are adjacent are better copied for so many queries")
         if self.rows * self.padded_keys * FLOAT_BYTES > _MOST_SCRATCH_BYTES:
             raise RejectionError(f"scores of {self.rows} queries with {self.padded_keys} keys do not fit a workgroup")
@@ -61,7 +62,7 @@ class OpenAttention(AttentionKernel):
             last = asm.maximum(0, asm.sub(queries, self.rows))
             first = asm.minimum(asm.mul(number, self.rows), last)
             rows = [asm.minimum(asm.add(first, row), asm.sub(queries, 1)) for row in range(self.rows)]
-            _TileWriter(self, HeadCode(asm, self.form, memories, batch, head), scratch, rows).write()
+            _TileWriter(self, HeadCode.of(asm, self.form, memories, batch, head), scratch, rows).write()
 
         asm.repeat(*workgroup_range(asm, total, self.workgroups, group[0]), 1, tile)
 
@@ -121,7 +122,7 @@ class _TileWriter:
         rows, columns = head.memories[form.queries.memory], head.memories[form.keys.memory]
 
         def step(element: Index, totals: list[ir.Value]) -> list[ir.Value]:
-            start = asm.add(keys, asm.times(element, asm.size(form.keys.steps[2])))
+            start = asm.add(keys, asm.times(element, asm.size(form.keys.steps[-2])))
             loaded = [head.load(columns, asm.add(start, number * lanes), mask) for number in range(vectors)]
             factors = [asm.broadcast(rows, asm.add(query, element)) for query in queries]
             pairs = [(factor, part) for factor in factors for part in loaded]

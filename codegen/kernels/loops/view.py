@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.loops.access import row_major
@@ -15,6 +15,9 @@ from sartor.codegen.mlir.snippet import tensor_parts
 _COLLAPSE, _EXPAND = "tensor.collapse_shape", "tensor.expand_shape"
 Strides = tuple[int, ...]
 
+Parts = tuple[tuple[int, int], ...]
+"""Extents and strides of what a dimension is joined of, the outermost first; most have one."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -24,24 +27,78 @@ class View:
     strides: Strides
 
 
+@dataclass(frozen=True)
+class Layout:
+    """A tensor whose elements are those of ``origin``, with the parts of each of its own dimensions."""
+
+    origin: ir.Value
+    dims: tuple[Parts, ...]
+
+
 def view_of(value: ir.Value) -> View:
     """A value as a view, followed back through reshapes, transposes and broadcasts.
 
     Raises:
         RejectionError: if its elements have no constant strides.
     """
+    layout = layout_of(value)
+    return View(layout.origin, tuple(map(stride_of, layout.dims)))
+
+
+def layout_of(value: ir.Value) -> Layout:
+    """A value like ``view_of`` it, whose dimensions may be joined of several that are not adjacent.
+
+    Raises:
+        RejectionError: if a dimension is split within one of those that it is joined of.
+    """
     op = defining_op(value)
     if op is None or not (op.name in (_COLLAPSE, _EXPAND) or copies(op)):
-        return View(value, row_major(tensor_parts(value)[0]))
-    shown = view_of(op.operands[0])
-    if op.name == _COLLAPSE:
-        shape = tensor_parts(op.operands[0])[0]
-        return View(shown.origin, tuple(_joined(shape, shown.strides, group) for group in _groups(op)))
-    if op.name == _EXPAND:
         shape = tensor_parts(value)[0]
-        steps = [_split(shape, step, group) for step, group in zip(shown.strides, _groups(op), strict=True)]
-        return View(shown.origin, tuple(step for part in steps for step in part))
-    return View(shown.origin, _turned(op, shown.strides))
+        return Layout(value, tuple(((size, step),) for size, step in zip(shape, row_major(shape), strict=True)))
+    shown = layout_of(op.operands[0])
+    if op.name == _COLLAPSE:
+        return Layout(shown.origin, tuple(_merged(shown.dims, group) for group in _groups(op)))
+    if op.name == _EXPAND:
+        shape, pairs = tensor_parts(value)[0], zip(shown.dims, _groups(op), strict=True)
+        split = [split_parts(parts, [shape[axis] for axis in group]) for parts, group in pairs]
+        return Layout(shown.origin, tuple(parts for each in split for parts in each))
+    return Layout(shown.origin, _turned(op, shown.dims))
+
+
+def stride_of(parts: Parts) -> int:
+    """The stride along a dimension.
+
+    Raises:
+        RejectionError: if it is joined of several.
+    """
+    if len(parts) != 1:
+        raise RejectionError("an operand's elements have no constant strides")
+    return parts[0][1]
+
+
+def split_parts(parts: Parts, sizes: Sequence[int]) -> list[Parts]:
+    """The parts of each of the dimensions that one is split into.
+
+    Raises:
+        RejectionError: if the sizes are no products of the parts' own.
+    """
+    rest, split = list(parts), list[Parts]()
+    for size in reversed(sizes):
+        if size <= 1:
+            split.append(((size, rest[-1][1]),))
+            continue
+        taken, left = list[tuple[int, int]](), size
+        while left > 1:
+            extent, step = rest.pop()
+            count = left if extent % left == 0 else extent
+            if left % count or (count == 1 and not rest):
+                raise RejectionError("a dimension is split within one of those that it is joined of")
+            taken += [(count, step)] if count > 1 else []
+            left //= count
+            if extent != count or not rest:
+                rest.append((extent // count, step * count))
+        split.append(tuple(reversed(taken)))
+    return split[::-1]
 
 
 def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
@@ -74,22 +131,26 @@ def _groups(op: ir.Operation) -> list[list[int]]:
     return [[ir.IntegerAttr(each).value for each in ir.ArrayAttr(group)] for group in op.attributes["reassociation"]]
 
 
+def _merged(dims: Sequence[Parts], group: Sequence[int]) -> Parts:
+    """The parts of several dimensions that are merged into one; those that are adjacent become one."""
+    kept = list[tuple[int, int]]()
+    for size, step in (part for axis in group for part in dims[axis] if part[0] != 1):
+        if kept and kept[-1][1] == step * size:
+            kept[-1] = kept[-1][0] * size, step
+        else:
+            kept.append((size, step))
+    return tuple(kept) or ((1, 0),)
+
+
 def _joined(shape: Sequence[int], strides: Sequence[int], group: Sequence[int]) -> int:
     """The stride along several dimensions that are merged into one."""
-    kept = [axis for axis in group if shape[axis] != 1]
-    for outer, inner in pairwise(kept):
-        if strides[outer] != strides[inner] * shape[inner]:
-            raise RejectionError("an operand's elements have no constant strides")
-    return strides[kept[-1]] if kept else 0
+    return stride_of(_merged([((size, step),) for size, step in zip(shape, strides, strict=True)], group))
 
 
 def _split(shape: Sequence[int], step: int, group: Sequence[int]) -> list[int]:
     """Strides along the parts that a dimension is split into."""
-    steps = []
-    for axis in reversed(group):
-        steps.append(step)
-        step *= shape[axis]
-    return steps[::-1]
+    sizes = [shape[axis] for axis in group]
+    return [stride_of(parts) for parts in split_parts(((math.prod(sizes), step),), sizes)]
 
 
 def _dimensions(op: ir.Operation) -> list[ir.AffineDimExpr]:
@@ -99,9 +160,9 @@ def _dimensions(op: ir.Operation) -> list[ir.AffineDimExpr]:
     return found
 
 
-def _turned(op: ir.Operation, strides: Sequence[int]) -> Strides:
-    steps = [0] * len(tensor_parts(op.results[0])[0])
-    for step, expression in zip(strides, indexing_maps(op)[0].results, strict=True):
+def _turned(op: ir.Operation, dims: Sequence[Parts]) -> tuple[Parts, ...]:
+    turned: list[Parts] = [((size, 0),) for size in tensor_parts(op.results[0])[0]]
+    for parts, expression in zip(dims, indexing_maps(op)[0].results, strict=True):
         if isinstance(expression, ir.AffineDimExpr):
-            steps[expression.position] = step
-    return tuple(steps)
+            turned[expression.position] = parts
+    return tuple(turned)

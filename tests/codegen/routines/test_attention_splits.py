@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.target import Target
-from sartor.codegen.kernels.attention.attention_form import AttentionForm, Strided, attention_form
+from sartor.codegen.kernels.attention.attention_form import AttentionForm, attention_form
+from sartor.codegen.kernels.attention.attention_loops import Strided
 from tests.importing import imported_model
 from tests.tiny_models import Builder
 
@@ -68,9 +69,9 @@ def test_scores_of_the_products_heads_and_queries_are_accepted(forms: dict[str, 
         form = forms[name]
         assert isinstance(form, AttentionForm), (name, form)
         assert form.extents == USUAL
-        assert form.queries.steps == (HEADS * QUERIES * DEPTH, QUERIES * DEPTH, DEPTH, 1)
+        assert form.queries.steps == (HEADS * QUERIES * DEPTH, QUERIES * DEPTH, 0, DEPTH, 1)
         (operand,) = [each for step in form.steps for each in step.operands if isinstance(each, Strided)]
-        assert operand.steps == {"usual": (QUERIES * KEYS, 0, KEYS, 1), "joined": (0, 0, KEYS, 1)}[name]
+        assert operand.steps == {"usual": (QUERIES * KEYS, 0, 0, KEYS, 1), "joined": (0, 0, 0, KEYS, 1)}[name]
 
 
 @pytest.mark.parametrize("name", REFUSED)
