@@ -119,6 +119,18 @@ def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, l
     return scales
 
 
+def largest_computed(reference: Array) -> float:
+    """The largest finite magnitude of an output that is no mask; 0 if there is none, or if equal is asked for."""
+    if reference.dtype.kind in _EXACT_KINDS or not reference.size:
+        return 0.0
+    magnitudes = _magnitudes(reference)
+    for members in _populations(magnitudes):
+        part = _Population(np.where(members, magnitudes, 0.0), np.zeros(reference.shape), members, 1, None)
+        if not part.is_mask:
+            return float(part.magnitudes.max(initial=0.0))
+    return 0.0
+
+
 def _with_computed_zeros(
     populations: list[BoolArray], magnitudes: FloatArray, moved: FloatArray
 ) -> Sequence[BoolArray]:

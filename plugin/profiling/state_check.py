@@ -18,7 +18,7 @@ from sartor.reference.expected_outputs import Expected
 from sartor.runtime.driver.counts import shown_outputs
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.driver.state import State
-from sartor.runtime.output_error import LAYER, output_scale
+from sartor.runtime.output_error import LAYER, largest_computed, output_scale
 from sartor.runtime.session import Session
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.signature import net_signature
@@ -28,6 +28,8 @@ CALLS = (8, 3)
 """Calls of one sequence, and then, after a reset, of another."""
 MOST_SAMPLES = 8
 """Different inputs, if there are as many."""
+SATURATED = 2.0**-14
+"""Of the largest of a state that is no mask: what gates that are right to 2^-24 leave is then right to 1e-3."""
 # An error is said to grow if the last call of a sequence has so many times that of the first.
 _GROWN = 4.0
 
@@ -77,14 +79,14 @@ class CallErrors:
         return f"it is that of call {number}{place}, with states kept by the module{grown}"
 
 
-def _scales(right: Expected) -> list[Array]:
+def scales_of_calls(right: Expected) -> list[Array]:
     """The scales of a call's outputs. A part that is much smaller than the rest counts as if it were not so small.
 
     Single runs find the noise of a part on the same states. Here states differ by the rounding of all calls before, and
-    a cell that has saturated may hold nothing else.
+    a cell that has saturated may hold nothing else: a gate of 1e-9 is right to 2^-24, as 1 is.
     """
     return [
-        np.maximum(scale, output_scale(output, lenience=LAYER))
+        np.maximum(np.maximum(scale, output_scale(output, lenience=LAYER)), SATURATED * largest_computed(output))
         for output, scale in zip(right.outputs, right.scales, strict=True)
     ]
 
@@ -159,7 +161,7 @@ class _Calls:
             given = dict(zip(free, self._session.run(None, feeds), strict=True))
             kept = self._session.save()
             given |= {state.output: kept[state.input] for state in self._states}
-            yield [given[name] for name in self._outputs], right.outputs, _scales(right)
+            yield [given[name] for name in self._outputs], right.outputs, scales_of_calls(right)
             expected = dict(zip(self._outputs, right.outputs, strict=True))
             held = {state.input: np.asarray(expected[state.output]) for state in self._states}
 

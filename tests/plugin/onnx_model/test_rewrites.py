@@ -68,6 +68,17 @@ def test_sorting_sees_what_bodies_read() -> None:
     assert _operators(built)[-1] == "If"
 
 
+def test_sorting_lets_the_last_of_repeated_constants_count() -> None:
+    constants = [
+        node("Constant", [], ["c"], value=numpy_helper.from_array(np.full((1,), value, np.float32))) for value in (1, 2)
+    ]
+    built = model([node("Add", ["x", "c"], ["y"]), *constants], X, ["y"])
+    sort_nodes(built)
+    assert _operators(built) == ["Constant", "Constant", "Add"]
+    held = [numpy_helper.to_array(item.attribute[0].t).item() for item in built.graph.node[:2]]
+    assert held == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [

@@ -17,8 +17,9 @@ from sartor.codegen.linking.stitching import Stitched
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.states import state_pairs
 from sartor.policies import StatePolicy
-from sartor.profiling.state_check import CALLS, CallErrors, verify_states
+from sartor.profiling.state_check import CALLS, SATURATED, CallErrors, scales_of_calls, verify_states
 from sartor.profiling.verify_job import Check
+from sartor.reference.expected_outputs import Expected
 from sartor.runtime.manifest import STATES_FORMAT
 from sartor.runtime.session import Session
 from sartor.samples.given_samples import HeldSamples
@@ -119,6 +120,18 @@ def test_a_state_of_another_pair_is_seen(imported: ImportedModel, tmp_path: Path
     swapped = (replace(one, output=other.output), replace(other, output=one.output))
     found = checked(imported, built(imported, tmp_path, swapped))
     assert min(found.errors) > WRONG
+
+
+def test_what_saturated_gates_leave_is_not_a_scale_and_masks_are_none() -> None:
+    cells = np.random.default_rng(0).uniform(0.5, 5.0, (2, 1, 128)).astype(np.float32)
+    cells[1, 0, 85], cells[1, 0, 86] = -1.5e-10, 5.0
+    mask = np.full((1, 8), -1e9, np.float32)
+    mask[0, :4] = (0.5, 1.0, 0.25, 2.0)
+    right = Expected([cells, mask, np.array([3])], [np.full_like(cells, 4e-9), np.full_like(mask, 4e-9), np.ones(1)])
+    scales = scales_of_calls(right)
+    assert scales[0][1, 0, 85] == 5.0 * SATURATED
+    assert scales[1][0, :4].max() <= 2.0
+    assert scales[2].tolist() == [1.0]
 
 
 def test_an_error_that_grows_is_told() -> None:

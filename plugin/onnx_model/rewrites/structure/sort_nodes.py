@@ -61,13 +61,18 @@ def _order(graph: GraphProto) -> list[int]:
 
 
 def _producers(graph: GraphProto) -> dict[str, int]:
+    """The index of the node that computes each value, of constants with one name the last, as in ONNX Runtime."""
     producer: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         for output in node.output:
-            if output in producer:
+            if output in producer and not _are_constants(node, graph.node[producer[output]]):
                 raise UnsupportedModelError(
                     f"{describe_node(node)} computes {output!r}, which another node computes too; the file is damaged"
                 )
             if output:
                 producer[output] = index
     return producer
+
+
+def _are_constants(*nodes: NodeProto) -> bool:
+    return all(node.op_type == "Constant" for node in nodes)
