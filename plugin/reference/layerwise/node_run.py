@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.walk import describe_node, names_read
@@ -13,6 +13,9 @@ from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 
 Operands = Sequence[Array | None]
+
+# Operands that ONNX Runtime has to know when it loads a node: a Resize has sizes where its scales are empty.
+_CONSTANT = {"Resize": (1, 2, 3)}
 
 
 class NodeRun:
@@ -44,10 +47,14 @@ class NodeRun:
         given = {
             f"operand{index}": np.asarray(operand) for index, operand in enumerate(operands) if operand is not None
         }
+        fixed = {name: given.pop(name) for name in self._fixed if name in given}
         feeds = {**given, **self._outer}
-        key = tuple((name, feed.dtype, feed.ndim) for name, feed in feeds.items())
+        key = (
+            *((name, feed.dtype, feed.ndim) for name, feed in feeds.items()),
+            *((name, array.dtype, array.tobytes()) for name, array in fixed.items()),
+        )
         if key not in self._loaded:
-            self._loaded[key] = ReferenceModel(self._alone(operands, feeds), optimises=False, cuts=False)
+            self._loaded[key] = ReferenceModel(self._alone(operands, feeds, fixed), optimises=False, cuts=False)
         try:
             results = self._loaded[key](feeds)
         except RuntimeError as error:
@@ -61,13 +68,19 @@ class NodeRun:
         """Another node in the same place."""
         return NodeRun(self._model, node, self._outer)
 
-    def _alone(self, operands: Operands, feeds: Mapping[str, Array]) -> bytes:
+    @property
+    def _fixed(self) -> list[str]:
+        """Operands that are constants of the model of this node alone."""
+        return [f"operand{index}" for index in _CONSTANT.get(self._node.op_type, ())]
+
+    def _alone(self, operands: Operands, feeds: Mapping[str, Array], fixed: Mapping[str, Array]) -> bytes:
         """A model of this node alone. Its operands have new names, as one tensor may be several of them."""
         node = NodeProto()
         node.CopyFrom(self._node)
         node.input[:] = ["" if operand is None else f"operand{index}" for index, operand in enumerate(operands)]
         graph = GraphProto(name="node", node=[node])
         graph.input.extend(_described(name, array) for name, array in feeds.items())
+        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in fixed.items())
         graph.output.extend(ValueInfoProto(name=name) for name in self.results)
         return ModelProto(
             ir_version=self._model.ir_version,

@@ -165,6 +165,23 @@ def test_integers_of_the_file_are_compared_where_a_module_gives_numbers() -> Non
         assert check(feeds, {**given, "q": other}).wrong[0].tensor == "q"
 
 
+def test_an_image_is_enlarged_to_sizes_beside_scales_that_are_empty() -> None:
+    constants = {
+        **{"s": np.float32(0.25), "z": np.uint8(3), "none": np.zeros(0, np.float32)},
+        "sizes": np.array([1, 2, 6, 8], np.int64),
+    }
+    nodes = [
+        node("Resize", ["x", "none", "none", "sizes"], ["r"], mode="linear"),
+        node("QuantizeLinear", ["r", "s", "z"], ["q"], name="q"),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"], name="d"),
+    ]
+    built = model(nodes, [("x", (1, 2, 3, 4), FLOAT)], ["y"], constants)
+    feeds = {"x": np.abs(weights(1, 2, 3, 4, seed=2))}
+    given, check = _computed(built, ["y"], feeds), LayerCheck(built, {"y": Claim("layer")})
+    assert check(feeds, given) == CheckedLayers(("layer",))
+    assert check(feeds, {"y": given["y"] + np.float32(0.25)}).wrong[0].wrong == 96
+
+
 def _quantised_image(is_last: bool) -> ModelProto:
     """A convolution, a pooling and an average of integers, of ONNX Runtime's own operators."""
     random = np.random.default_rng(3)
