@@ -186,6 +186,15 @@ class Quantise:
         """Whether pairs of neighbours are kept small, which may round them."""
         return False
 
+    @property
+    def bounds_sums(self) -> bool:
+        """Whether sums of products must be smaller than their type holds, which depends on the weight's numbers."""
+        return False
+
+    def fits(self, array: np.ndarray) -> bool:
+        """Whether they are."""
+        return True
+
     def scales(self, array: np.ndarray) -> np.ndarray:
         """The scale of each channel."""
         found, _ = channel_scales(self._channels(array))
@@ -347,6 +356,20 @@ class Packing:
         for index, step in enumerate(self.steps):
             if isinstance(step, Quantise):
                 return step.is_exact(Packing(self.steps[:index]).apply(array))
+        return True
+
+    @property
+    def summing(self) -> Quantise | None:
+        """The step by whose integers sums may be too large, without its packing, which decides nothing; None if there
+        is none."""
+        found = next((step for step in self.steps if isinstance(step, Quantise) and step.bounds_sums), None)
+        return None if found is None else replace(found, panel=1, steps=())
+
+    def fits(self, array: np.ndarray) -> bool:
+        """Whether sums of products by this weight are as small as its steps need them."""
+        for index, step in enumerate(self.steps):
+            if isinstance(step, Quantise):
+                return step.fits(Packing(self.steps[:index]).apply(array))
         return True
 
     @property

@@ -33,6 +33,11 @@ MOST_POINTS_IN_INVOCATIONS = 6
 """The same for a GPU: an invocation has all points of a tile in registers, and drivers compile them."""
 MOST_POINTS_OF_INTEGERS = 4
 """The largest n for which integer tiles need only additions and subtractions: the points are 0, 1 and -1."""
+MOST_POINTS_OF_EXACT = 6
+"""The largest n for which integers of 8 bits are transformed to 16 without loss."""
+
+# What magnitudes in a row of B^T and of G may add to, so that 255 and 128 times the product of two rows fit 16 bits.
+_MOST_OF_IMAGE, _MOST_OF_FILTER = 11, 15
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -130,12 +135,36 @@ def transform_filter(weights: np.ndarray, output_tile: tuple[int, int], *, round
 
 
 @functools.cache
-def integer_transform(output_tile: int, kernel: int = KERNEL) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """G of one dimension times the least factor that makes its elements integers, and that factor.
+def exact_transforms(output_tile: int, kernel: int = KERNEL) -> tuple[Transforms, int]:
+    """Matrices of integers for one dimension, and the factor by which results are larger.
+
+    It is the least one that leaves no fractions in G. Each of G's rows is multiplied by as much of it as 16 bits have
+    room for, and the column of A^T that belongs to it by the rest.
 
     Raises:
-        RejectionError: if more points would be needed than there are.
+        RejectionError: if more points would be needed than there are, or 16 bits do not hold what is transformed.
     """
-    matrix = transforms(output_tile, kernel).filter
-    factor = math.lcm(*(value.denominator for row in matrix for value in row))
-    return tuple(tuple(int(value * factor) for value in row) for row in matrix), factor
+    found = transforms(output_tile, kernel)
+    factor = math.lcm(*(value.denominator for row in found.filter for value in row))
+    shares = [_share(row, factor) for row in found.filter]
+    is_whole = all(value.denominator == 1 for row in found.image for value in row)
+    if not is_whole or None in shares or max(map(_magnitude, found.image)) > _MOST_OF_IMAGE:
+        raise RejectionError(f"16 bits do not hold what is transformed by F({output_tile}, {kernel})")
+    known = [share for share in shares if share is not None]
+    filters = tuple(tuple(value * share for value in row) for row, share in zip(found.filter, known, strict=True))
+    result = tuple(
+        tuple(value * factor / share for value, share in zip(row, known, strict=True)) for row in found.result
+    )
+    return Transforms(found.image, filters, result), factor
+
+
+def _share(row: tuple[Fraction, ...], factor: int) -> int | None:
+    """The largest divisor of a factor that makes a row of G one of integers that 16 bits have room for; None if there
+    is none."""
+    divisors = (each for each in range(factor, 0, -1) if factor % each == 0)
+    whole = (each for each in divisors if all((value * each).denominator == 1 for value in row))
+    return next((each for each in whole if _magnitude(row) * each <= _MOST_OF_FILTER), None)
+
+
+def _magnitude(row: tuple[Fraction, ...]) -> Fraction:
+    return sum(map(abs, row), Fraction(0))

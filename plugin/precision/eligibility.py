@@ -9,7 +9,7 @@ from sartor.codegen.ir.block_packing import USUAL_BLOCK
 from sartor.codegen.ir.encoding import permits_rounding
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, ValueRef
-from sartor.codegen.ir.packing import Narrow, Packing
+from sartor.codegen.ir.packing import Narrow, Packing, Quantise
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.candidates import Candidates, Filter
 from sartor.codegen.ir.variants.routine import Rejected, Routine, Storing, Variant, dtype_of
@@ -31,6 +31,7 @@ _INEXACT_INTEGERS = Rejected("it would round integers, or the scales and zero po
 _NOT_PERMITTED = Rejected("the model does not permit to round what the layer multiplies")
 _ROUNDS_MORE = Rejected("it would round what the quantised model does not round")
 _TRANSFORMS = Rejected("its transforms would change results by a step of their rounding too often")
+_TOO_LARGE = Rejected("sums of products by its weights may be larger than its transforms leave bits for")
 _NOT_QUANTISED = Rejected("it stores a weight in 8 bits, whose numbers are no multiples of a scale by 8-bit integers")
 
 
@@ -81,6 +82,7 @@ def ineligibility(imported: ImportedModel, precision: Precision) -> WhyIneligibl
     def reason(layer: Layer, variant: Variant) -> Rejected | None:
         """The first reason in the order of the rules; the last one of them takes the longest."""
         refused = weights.too_narrow(layer, variant) or values.refused(layer, variant)
+        refused = refused or weights.too_large(layer, variant)
         if refused is not None:
             return refused
         if _needs_small_pairs(variant) and (inexact := weights.inexact(layer, variant)) is not None:
@@ -142,6 +144,7 @@ class _WeightRules:
         self._weights = imported.weights
         self._keeps_numbers = _numbers_kept(imported)
         self._exact: dict[tuple[str, object], bool] = {}
+        self._fitting: dict[tuple[str, Quantise], bool] = {}
 
     def too_narrow(self, layer: Layer, variant: Variant) -> Rejected | None:
         """Why a variant may not store weights in the type in which it widens them."""
@@ -152,6 +155,19 @@ class _WeightRules:
         """Why a variant may not store weights in 8 bits, if it does and they are not of 8 bits."""
         packings = zip(layer.weights, variant.implementation.packings, strict=True)
         return None if all(self._is_exact(*pair) for pair in packings) else _NOT_QUANTISED
+
+    def too_large(self, layer: Layer, variant: Variant) -> Rejected | None:
+        """Why a variant may not multiply by a layer's weights, if sums may exceed what it holds."""
+        packings = zip(layer.weights, variant.implementation.packings, strict=False)
+        return None if all(self._fits(*pair) for pair in packings) else _TOO_LARGE
+
+    def _fits(self, name: str, packing: Packing) -> bool:
+        step = packing.summing
+        if step is None:
+            return True
+        if (name, step) not in self._fitting:
+            self._fitting[name, step] = packing.fits(self._weights[name])
+        return self._fitting[name, step]
 
     def _is_exact(self, name: str, packing: Packing) -> bool:
         key = (name, (packing.channels, packing.bounding))

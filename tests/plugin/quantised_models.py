@@ -76,11 +76,12 @@ def network(kind: str = "int8", zero: int = 0) -> ModelProto:
     return model(q.nodes, [("x", (1, 8, 12, 10), FLOAT)], ["y"], q.constants)
 
 
-def one_convolution(zero: int = 0) -> ModelProto:
+def one_convolution(zero: int = 0, depth: int = 12, size: tuple[int, int] = (9, 11)) -> ModelProto:
     """QLinearConv with padding and zero points, in uint8, around it what makes it floats."""
     scales = np.abs(weights(16, seed=5, scale=0.01)) + np.float32(4e-3)
     random = np.random.default_rng(6)
-    stored = random.integers(0, 255, (16, 12, 3, 3), np.uint8) if zero else random.integers(-128, 127, (16, 12, 3, 3))
+    shape = (16, depth, 3, 3)
+    stored = random.integers(0, 255, shape, np.uint8) if zero else random.integers(-128, 127, shape)
     kind = np.uint8 if zero else np.int8
     constants = {
         **{"xs": np.float32(0.02), "xz": np.uint8(131), "ys": np.float32(0.5), "yz": np.uint8(120)},
@@ -93,7 +94,7 @@ def one_convolution(zero: int = 0) -> ModelProto:
         node("MaxPool", ["c"], ["m"], name="pool", kernel_shape=[2, 2]),
         node("DequantizeLinear", ["m", "ys", "yz"], ["y"], name="d"),
     ]
-    return model(nodes, [("x", (1, 12, 9, 11), FLOAT)], ["y"], constants)
+    return model(nodes, [("x", (1, depth, *size), FLOAT)], ["y"], constants)
 
 
 class Dynamic:

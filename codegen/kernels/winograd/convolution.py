@@ -13,7 +13,7 @@ from sartor.codegen.ir.encoded_filters import QuantiseEncoded
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Quantise, Reshape, Round, Step, Transpose, WinogradFilter, cut
 from sartor.codegen.ir.rejection import RejectionError
-from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS, integer_transform
+from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS, exact_transforms
 from sartor.codegen.kernels.isa.multipliers import FMA, DotElement, Multiplier, check_sums
 from sartor.codegen.kernels.isa.word_pairs import EncodedPairs, WordPairElement
 from sartor.codegen.kernels.layers.convolution_operands import convolution_operands
@@ -150,12 +150,11 @@ def _exact_packing(convolution: Convolution, tile: OutputTile, panel: int) -> tu
     """Steps from ``[OC, IC, KH, KW]`` to integers ``[panel, point, IC / 2, channel, 2]`` of 16 bits and scales.
 
     Raises:
-        RejectionError: if encoding tiles takes more than sums and differences, or sums may exceed 32 bits.
+        RejectionError: if 16 bits do not hold encoded tiles or filters.
     """
     channels, depth, *taps = convolution.filter.shape
-    sizes = tuple(zip((tile.height, tile.width), taps, strict=True))
-    _check_integers(sizes)
-    check_sums(depth * math.prod(taps) * math.prod(integer_transform(*size)[1] for size in sizes))
+    for size in zip((tile.height, tile.width), taps, strict=True):
+        exact_transforms(*size)
     panels, points = -(-channels // panel), tile.points(convolution)
     packed = cut(((points,), (-(-depth // _PAIR), _PAIR), (panels, panel)), (3, 0, 1, 4, 2))
     steps = (Reshape((points, depth, channels)), *packed)

@@ -1,8 +1,9 @@
 """Winograd's method in exact integers: tiles of 8 bits are encoded to 16 bits, and multiplied in pairs.
 
-With the points 0, 1 and -1 tiles are encoded by sums and differences alone: pixels minus their zero point become
-numbers of 11 bits. Filters are transformed without fractions, so sums are the convolution's times a power of two.
-Nothing is rounded, and sums that wrap around in between are right in the end.
+Pixels minus their zero point become numbers of 11 bits with the points 0, 1 and -1, by sums and differences alone, and
+of at most 16 bits with 2 and -2. Filters are transformed without fractions, so sums are the convolution's times a known
+factor. Nothing is rounded, and sums are right modulo 2^32: an odd factor goes by its inverse there, a power of two by a
+shift, which loses no bit of sums that are small enough (``QuantiseEncoded.fits``).
 """
 
 from __future__ import annotations
@@ -64,9 +65,15 @@ class ExactDecoder(Decoder):
         return arith.bitcast(words, super()._product(filters, number, point))
 
     def _total(self, start: ir.Value, value: ir.Value) -> ir.Value:
-        bits = self._of.factor.bit_length() - 1
-        shift = self._asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(_WORD), bits))
-        return dequantised(self._asm, arith.shrsi(value, shift), start, self._factor)
+        factor = self._of.factor
+        bits = (factor & -factor).bit_length() - 1
+        whole = value
+        if (odd := factor >> bits) != 1:
+            whole = arith.muli(value, self._splat(pow(odd, -1, 1 << _WORD)))
+        return dequantised(self._asm, arith.shrsi(whole, self._splat(bits)), start, self._factor)
+
+    def _splat(self, number: int) -> ir.Value:
+        return self._asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(_WORD), number))
 
 
 def _zeros(kind: ir.VectorType) -> ir.Value:

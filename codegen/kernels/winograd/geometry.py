@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from sartor.codegen.ir.rejection import RejectionError
-from sartor.codegen.ir.winograd import Transforms, integer_transform, transforms
+from sartor.codegen.ir.winograd import Transforms, exact_transforms, transforms
 from sartor.codegen.kernels.isa.multipliers import FMA, Multiplier
 from sartor.codegen.kernels.loops.access import Access, ImageStrides
 from sartor.codegen.kernels.loops.epilogue import Epilogue
@@ -97,10 +97,16 @@ class WinogradConvolution:
     @property
     def transforms(self) -> tuple[Transforms, Transforms]:
         """The transforms along H and W."""
-        rounded = self.multiplier.group > 1 and not (self.is_integer or self.is_exact)
-        sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
-        rows, columns = (transforms(tile, kernel, rounded=rounded) for tile, kernel in sizes)
+        rounded = self.multiplier.group > 1 and not self.is_integer
+        rows, columns = (
+            exact_transforms(*size)[0] if self.is_exact else transforms(*size, rounded=rounded) for size in self._sizes
+        )
         return rows, columns
+
+    @property
+    def _sizes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """m and r along H and W."""
+        return (self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel)
 
     @property
     def is_integer(self) -> bool:
@@ -110,8 +116,7 @@ class WinogradConvolution:
     @property
     def factor(self) -> int:
         """What exact sums are multiples of: their filters are transformed without fractions."""
-        sizes = ((self.tiling.height, self.rows.kernel), (self.tiling.width, self.columns.kernel))
-        return math.prod(integer_transform(*size)[1] for size in sizes)
+        return math.prod(exact_transforms(*size)[1] for size in self._sizes)
 
     @property
     def steps(self) -> int:

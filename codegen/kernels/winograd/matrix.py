@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import combinations
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
 Row = tuple[Fraction, ...]
+# Rows that two columns have in common, above which their sum and difference save additions.
+_SHARED = 2
 
 
 def transform(asm: Assembler, matrix: Sequence[Row], vectors: Sequence[ir.Value]) -> list[ir.Value]:
-    """``matrix`` times the column of ``vectors``, which are floats, or integers if the matrix has only 0, 1 and -1.
+    """``matrix`` times the column of ``vectors``, which are floats, or integers if the matrix has no fractions.
 
-    Two rows that differ only in the signs of some columns, as those of points p and -p do, share their sums.
+    Two rows that differ only in the signs of some columns, as those of points p and -p do, share their sums. So do
+    columns of integers in more than two rows; of floats, whose products are added at once, that would save nothing.
     """
+    if _is_integer(vectors[0]):
+        matrix, vectors = _with_sums(matrix, vectors)
     results: dict[int, ir.Value] = {}
     for index, row in enumerate(matrix):
         if index in results:
@@ -42,8 +49,24 @@ def _mirrored(row: Row, other: Row) -> bool:
     )
 
 
+def _with_sums(matrix: Sequence[Row], vectors: Sequence[ir.Value]) -> tuple[list[Row], list[ir.Value]]:
+    """The same product, with the sum and the difference of two vectors in place of these where that takes fewer
+    additions."""
+    columns, found = [list(column) for column in zip(*matrix, strict=True)], [*vectors]
+    for one, other in combinations(range(len(columns)), 2):
+        pair = tuple(columns[one]), tuple(columns[other])
+        if _mirrored(*pair) and sum(map(bool, pair[0])) > _SHARED:
+            found[one], found[other] = _sum(found[one], found[other]), _difference(found[one], found[other])
+            columns[one], columns[other] = (
+                [(a + sign * b) / 2 for a, b in zip(*pair, strict=True)] for sign in (1, -1)
+            )
+    return [tuple(row) for row in zip(*columns, strict=True)], found
+
+
 def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Value:
     """The sum of coefficient times vector; terms with coefficient one come first, as they need no product."""
+    if _is_integer(vectors[0]):
+        return _whole_combination(row, vectors)
     terms = sorted(
         ((coefficient, vector) for coefficient, vector in zip(row, vectors, strict=True) if coefficient),
         key=lambda term: term[0] != 1,
@@ -59,6 +82,33 @@ def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Va
         else:
             total = asm.multiply_add(each, _splat(asm, coefficient, each), total)
     return total
+
+
+def _whole_combination(row: Row, vectors: Sequence[ir.Value]) -> ir.Value:
+    """The same of integers: what divides all coefficients multiplies the sum, and no term is negated."""
+    whole = [int(coefficient) for coefficient in row]
+    common = math.gcd(*whole)
+    if all(coefficient <= 0 for coefficient in whole):
+        common = -common
+    terms = sorted(
+        ((coefficient // common, vector) for coefficient, vector in zip(whole, vectors, strict=True) if coefficient),
+        key=lambda term: (term[0] != 1, term[0] < 0),
+    )
+    (first, vector), *rest = terms
+    total = _multiple(vector, first)
+    for coefficient, each in rest:
+        add = _sum if coefficient > 0 else _difference
+        total = add(total, _multiple(each, abs(coefficient)))
+    return _multiple(total, common)
+
+
+def _multiple(value: ir.Value, factor: int) -> ir.Value:
+    """Integers times a constant, modulo the power of two that their type holds; LLVM shifts where that is faster."""
+    if factor == 1:
+        return value
+    kind = ir.VectorType(value.type)
+    number = ir.IntegerAttr.get(kind.element_type, factor)
+    return arith.muli(value, arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, number)))
 
 
 def _sum(one: ir.Value, other: ir.Value) -> ir.Value:

@@ -15,6 +15,7 @@ from sartor.codegen.ir.variants.traits import Sizes, Traits
 from sartor.codegen.ir.winograd import (
     MOST_POINTS,
     MOST_POINTS_IN_INVOCATIONS,
+    MOST_POINTS_OF_EXACT,
     MOST_POINTS_OF_INTEGERS,
     MOST_POINTS_OF_ROUNDED,
 )
@@ -140,7 +141,13 @@ class WordPairWinograd(FusedWinograd):
         return replace(super().traits, transforms=False, rounds_between=False, cost=cost)
 
     def tilings(self, match: Convolution, machine: Machine) -> list[WinogradTiling] | Rejected:
-        return super().tilings(match, replace(machine, core=self.element.core(machine.core)))
+        # A product has a register of its own before it is added.
+        free, core = machine.accumulators - self.element.operands, self.element.core(machine.core)
+        return super().tilings(match, replace(machine, accumulators=free, core=core))
+
+    @property
+    def _most_points(self) -> int:
+        return MOST_POINTS_OF_EXACT
 
     @property
     def _products_per_load(self) -> float:

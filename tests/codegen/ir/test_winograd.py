@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from sartor.codegen.ir.winograd import KERNEL, Matrix, transform_filter, transforms
+from sartor.codegen.ir.rejection import RejectionError
+from sartor.codegen.ir.winograd import (
+    KERNEL,
+    MOST_POINTS_OF_EXACT,
+    Matrix,
+    exact_transforms,
+    transform_filter,
+    transforms,
+)
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_INTEGERS as MOST_INTEGER
 from sartor.codegen.ir.winograd import MOST_POINTS_OF_ROUNDED as MOST_ROUNDED
 
@@ -31,6 +39,29 @@ def test_filtering_is_exact(output_tile: int, kernel: int, rounded: bool) -> Non
     spectrum = [a * b for a, b in zip(times(matrices.filter, taps), times(matrices.image, data), strict=True)]
     expected = [sum(data[start + tap] * taps[tap] for tap in range(kernel)) for start in range(output_tile)]
     assert times(matrices.result, spectrum) == expected
+
+
+EXACT = [(tile, kernel) for tile, kernel in SIZES if tile + kernel - 1 <= MOST_POINTS_OF_EXACT]
+
+
+@pytest.mark.parametrize(("output_tile", "kernel"), [size for size in EXACT if size[1] < 5])
+def test_filtering_without_fractions_gives_a_multiple(output_tile: int, kernel: int) -> None:
+    matrices, factor = exact_transforms(output_tile, kernel)
+    data = [Fraction(7 * index % 11 - 5) for index in range(output_tile + kernel - 1)]
+    taps = [Fraction(5 * index % 7 - 2) for index in range(1, kernel + 1)]
+    spectrum = [a * b for a, b in zip(times(matrices.filter, taps), times(matrices.image, data), strict=True)]
+    expected = [factor * sum(data[start + tap] * taps[tap] for tap in range(kernel)) for start in range(output_tile)]
+    assert times(matrices.result, spectrum) == expected
+    for matrix, most in ((matrices.image, 255), (matrices.filter, 128), (matrices.result, 0)):
+        assert all(value.denominator == 1 for row in matrix for value in row)
+        largest = max(sum(map(abs, row)) for row in matrix)
+        assert most * largest**2 < 2**15
+
+
+@pytest.mark.parametrize(("output_tile", "kernel"), [(5, 3), (2, 5), (6, 3)])
+def test_what_16_bits_do_not_hold_is_refused(output_tile: int, kernel: int) -> None:
+    with pytest.raises(RejectionError, match="16 bits do not hold"):
+        exact_transforms(output_tile, kernel)
 
 
 @pytest.mark.parametrize(("tile", "kernel"), [((2, 2), (3, 3)), ((6, 6), (3, 3)), ((3, 1), (6, 1)), ((2, 4), (7, 2))])

@@ -127,6 +127,23 @@ def test_pairs_of_products_are_added_in_16_bits_where_weights_keep_them_small() 
             assert may == expected, (beside, precision)
 
 
+def test_tiles_of_six_pixels_are_multiplied_exactly_where_weights_keep_sums_small() -> None:
+    config = replace(CONFIG, target=Target.create("cpu", "x86-64-v3"))
+    imported = imported_model(one_convolution(zero=128, depth=120, size=(37, 41)), target=config.target)
+    (layer,) = _multiplying(imported)
+    found = find_candidates(imported, config.planning).variants[layer.task.key]
+    tiles = [each for each in found if ".winograd_word_pairs{" in each.descriptor]
+    assert {dict(each.parameters)["height"] for each in tiles} == {3, 4}
+    (name, *_) = layer.weights
+    numbers = np.full(imported.weights[name].shape, 127, np.float32)
+    numbers[:, 0, 0, 0] = 126
+    for sign, expected in ((1, {3}), (np.where(np.arange(120) % 2, 1, -1)[:, None, None], {3, 4})):
+        changed = replace(imported, weights={**imported.weights, name: sign * numbers * np.float32(0.25)})
+        for precision in (Precision.F32, Precision.INT8):
+            is_eligible = eligibility(changed, precision)
+            assert {dict(each.parameters)["height"] for each in tiles if is_eligible(layer, each)} == expected
+
+
 @pytest.mark.parametrize(
     ("dtype", "expected"), [(np.float16, {"f16"}), (ml_dtypes.bfloat16, {"f16", "bf16"}), (None, set())]
 )

@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sartor.codegen.ir.winograd import transforms
+from sartor.codegen.ir.winograd import exact_transforms, transforms
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.winograd.matrix import Row, transform
-from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.iree_compiler import arith, ir
 from tests.codegen.kernels.small_kernels import LANES, SmallKernel, run_kernels
 
 # Rows that are mirrored, negated, of one number, with and without a one.
@@ -25,6 +25,11 @@ MATRICES = {
     **{f"image3x{kernel}": transforms(3, kernel).image for kernel in (4, 5, 6)},
     **{f"result3x{kernel}": transforms(3, kernel).result for kernel in (4, 5, 6)},
     "odd": ODD,
+}
+WHOLE = {
+    **{f"image{tile}": exact_transforms(tile)[0].image for tile in (2, 3, 4)},
+    **{f"result{tile}": exact_transforms(tile)[0].result for tile in (2, 3, 4)},
+    "common": (tuple(map(Fraction, (0, -6, 9, 0))), tuple(map(Fraction, (-1, 0, -2, -5)))),
 }
 # Twice the roundings of the longest sum, relative to its terms.
 MAX_ERROR = 2 * 8 * 2.0**-24
@@ -54,6 +59,30 @@ def test_transforms_are_products_by_their_matrices(kernels: dict[str, SmallKerne
         given = kernels[name].inputs[0].astype(np.float64).reshape(-1, LANES)
         errors = np.abs(result.reshape(-1, LANES) - matrix @ given)
         assert (errors <= MAX_ERROR * (np.abs(matrix) @ np.abs(given))).all(), name
+
+
+def test_integers_are_transformed_modulo_their_type() -> None:
+    kernels = {name: _whole_writer(matrix) for name, matrix in WHOLE.items()}
+    for name, result in run_kernels(kernels).items():
+        matrix = np.array([[int(each) for each in row] for row in WHOLE[name]], np.int64)
+        given = kernels[name].inputs[0].view(np.int32).astype(np.int64).reshape(-1, LANES)
+        expected = (matrix @ given).astype(np.int32)
+        np.testing.assert_array_equal(result.view(np.int32).reshape(-1, LANES), expected, name)
+
+
+def _whole_writer(matrix: Sequence[Row]) -> SmallKernel:
+    columns = len(matrix[0])
+    given = np.random.default_rng(len(matrix)).integers(-(2**31), 2**31, columns * LANES, np.int32)
+
+    def write(asm: Assembler, memories: Sequence[ir.Value], _: tuple[Index, Index, Index]) -> None:
+        source, target = memories
+        words = ir.VectorType.get([LANES], ir.IntegerType.get_signless(32))
+        vectors = [arith.bitcast(words, asm.load(source, index * LANES, LANES)) for index in range(columns)]
+        for index, value in enumerate(transform(asm, matrix, vectors)):
+            real = arith.bitcast(ir.VectorType.get([LANES], ir.F32Type.get()), value)
+            asm.store(real, target, index * LANES, LANES)
+
+    return SmallKernel(write, [given.view(np.float32)], len(matrix) * LANES)
 
 
 @pytest.mark.parametrize("name", ["image4", "image6"])

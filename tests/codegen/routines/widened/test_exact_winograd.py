@@ -26,8 +26,15 @@ COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "4"))
 """Layers of each vector length; a thorough run has some hundreds, each of which one kernel computes."""
 _FEW, _TOGETHER = 50, 50
 _NAMES = ("height", "width", "columns", "vectors", "block", "groups", "panels", "unroll")
-# The last tile of each is of one, two or no pixels more than the result has.
-_TILES = {(3, 3): (2, 2), (2, 2): (3, 3), (1, 3): (1, 2), (3, 1): (2, 1), (2, 3): (3, 2)}
+# The last tile of each is of one, two or more pixels more than the result has.
+_TILES = {
+    (3, 3): ((2, 2), (4, 4), (3, 3)),
+    (2, 2): ((3, 3), (5, 5), (2, 2)),
+    (1, 3): ((1, 2), (1, 4), (1, 3)),
+    (3, 1): ((2, 1), (4, 1), (3, 1)),
+    (2, 3): ((3, 2), (5, 4), (2, 4)),
+    (4, 4): ((3, 3), (2, 2), (3, 2)),
+}
 
 
 def _drawn(seed: int) -> Drawn:
@@ -44,9 +51,10 @@ def _drawn(seed: int) -> Drawn:
 
 def _implementations(layer: Layer, kernel: tuple[int, ...], target: Target) -> dict[str, Implementation]:
     routine = IntegerFactor(WordPairWinograd())
-    tile = _TILES[kernel[0], kernel[1]]
     found = {}
-    for index, row in enumerate(((1, 1, 2, 1, 9, 1), (3, 2, 6, 3, 1, 2), (4, 1, 4, 2, 2, 1))):
+    tiles = _TILES[kernel[0], kernel[1]]
+    rows = ((1, 1, 2, 1, 9, 1), (3, 2, 6, 3, 1, 2), (4, 1, 4, 2, 2, 1))
+    for index, (tile, row) in enumerate(zip(tiles, rows, strict=True)):
         parameters = dict(zip(_NAMES, (*tile, *row), strict=True))
         built = routine.build(layer.task, parameters, target)
         assert isinstance(built, Implementation), (layer.name, parameters, built)
@@ -78,6 +86,42 @@ def test_sums_are_those_of_the_definition(cpu: str) -> None:
         }
         wrong += wrong_sums(subjects, chosen, target)
     assert wrong == []
+
+
+def test_sums_are_right_up_to_the_largest_that_filters_may_give() -> None:
+    """Beyond it bits are lost, and the packing tells so."""
+    target = Target.create("cpu", "x86-64-v3")
+    if missing := unsupported(target):
+        pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
+    largest = (2**25 - 1) // 255
+    # Seeds for which every pixel is 255 more than the zero point.
+    seeds = [seed for seed in range(20) if numbers((1,), (0, 255), seed + 1, extreme=True)[0] == 255][:2]
+    chosen = {seed: Drawn((1, 117, 6, 7), 16, (3, 3), (1, 1), (1, 1), (1,) * 4, True, -128) for seed in seeds}
+    weights = {seed: _summing(chosen[seed], total) for seed, total in zip(seeds, (largest, largest + 500), strict=True)}
+    subjects, fits = {}, []
+    for layer, packed in layers({"drawn": partial(model_of, chosen, weights)}):
+        parameters = dict(zip(_NAMES, (4, 4, 2, 2, 4, 1, 1, 1), strict=True))
+        built = IntegerFactor(WordPairWinograd()).build(layer.task, parameters, target)
+        assert isinstance(built, Implementation)
+        subjects[layer.name] = Subject(layer, packed, {"four": built})
+        seed = int(layer.name.removeprefix("layer"))
+        fits.append((seed, next(each for each in built.packings if each.summing).fits(weights[seed])))
+    assert fits == [(seeds[0], True), (seeds[1], False)]
+    assert [name for name, *_ in wrong_sums(subjects, chosen, target, weights)] == [f"layer{seeds[1]}"]
+
+
+def _summing(of: Drawn, total: int) -> np.ndarray:
+    """Filters of 8 bits that add to a total in each channel, half of them in magnitude."""
+    count = of.filters[1] * 9
+    one = np.full(count, 127, np.float32)
+    one[0] = 126
+    excess = int(one.sum()) - total
+    assert excess >= 0
+    whole, rest = divmod(excess, 127)
+    one[count - whole :] = 0
+    one[count - whole - 1] -= rest
+    assert int(one.sum()) == total
+    return np.broadcast_to(one.reshape(1, of.filters[1], 3, 3), of.filters).copy()
 
 
 def test_results_in_8_bits_are_those_of_direct_convolution() -> None:
