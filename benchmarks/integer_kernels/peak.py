@@ -72,7 +72,7 @@ def peak_products(target: Target, threads: int, *, additions: int) -> Limit:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    lanes = machine_of(target, "f32").lanes
+    lanes = machine_of(target).lanes
     code = PairProducts(lanes, _CHAINS, _STEPS // _CHAINS, _GROUPS_PER_THREAD * threads, additions)
     roofline = Roofline("added_pair_products" if additions else "pair_products", code)
     task = roofline.task

@@ -131,7 +131,7 @@ def tile_limits(target: Target, threads: int) -> dict[tuple[str, str], Limit]:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    lanes = machine_of(target, "f32").lanes
+    lanes = machine_of(target).lanes
     found = {}
     for name, sums in _METHODS.items():
         for columns, vectors in _SHAPES:

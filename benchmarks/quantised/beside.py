@@ -46,7 +46,7 @@ def timed(module: Path, model: Path, level: str, threads: int) -> dict[str, Run]
     if level == HOST:
         command = [str(Path(sys.executable).with_name("sartor")), "bench", str(module), *options]
     else:
-        keeps = ["--avx-vnni"] if INTEGER_DOTS.exists_on(machine_of(Target.create("cpu", level), "f32")) else []
+        keeps = ["--avx-vnni"] if INTEGER_DOTS.exists_on(machine_of(Target.create("cpu", level))) else []
         command = [sys.executable, "-m", "benchmarks.older_cpu", *keeps, "sartor", "bench", str(module), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     if done.returncode:

@@ -130,7 +130,7 @@ def audited(network: str, config: CompileConfig, seed: int, extent: Extent) -> I
         SartorError: if the network cannot be imported.
     """
     rng = Random(f"{network} {seed}")
-    lanes = machine_of(config.target, "f32").lanes
+    lanes = machine_of(config.target).lanes
     with (
         open_workspace(config.target, config.jobs) as (pool, work),
         Store.in_memory() as store,

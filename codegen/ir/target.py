@@ -19,7 +19,7 @@ _OPTIMISATION = ("--iree-opt-level=O3",)
 
 # IREE links code for no particular operating system, so that it runs under any.
 _NO_SYSTEM = "unknown-unknown-eabi-elf"
-# Ukernels are only used where a routine asks for mmt4d. The default stack limit of 32 KiB refuses some layer
+# Code that IREE packs itself may use its microkernels. The default stack limit of 32 KiB refuses some layer
 # normalisations; IREE's worker threads have 128 KiB.
 _CPU_FLAGS = ("--iree-llvmcpu-enable-ukernels=mmt4d", "--iree-llvmcpu-stack-allocation-limit=65536")
 

@@ -59,9 +59,9 @@ def _machine(attribute: str) -> Machine:
         core = Core(
             width, 0.5, _SOFTWARE_LOADS, 4, math.inf, indexes=True, pairs=True, line_cycles=0, far_line_cycles=0
         )
-        return Machine(width, _SOFTWARE_SUMS, None, None, _SOFTWARE_THREADS, features, core=core, in_subgroups=True)
+        return Machine(width, _SOFTWARE_SUMS, _SOFTWARE_THREADS, features, core=core, in_subgroups=True)
     core = Core(width, 1, 0.25, 4, math.inf, line_cycles=0, far_line_cycles=0)
-    return Machine(width, _SUMS, None, None, _THREADS, features, core=core, in_subgroups=True)
+    return Machine(width, _SUMS, _THREADS, features, core=core, in_subgroups=True)
 
 
 def _features(attribute: str) -> Iterator[str]:

@@ -52,4 +52,4 @@ def core_of(target: Target) -> Core:
     if target.device == "vulkan":
         return gpu_machine(target).core
     gpu = cuda_architecture(target.architecture) if target.device == "cuda" else None
-    return machine_of(target.of("cpu"), "f32").core if gpu is None else core_of_gpu(gpu)
+    return machine_of(target.of("cpu")).core if gpu is None else core_of_gpu(gpu)

@@ -1,4 +1,4 @@
-"""Properties of a CPU target: vector width, registers and the tiles of IREE's matrix kernels.
+"""Properties of a CPU target: vector width, registers and features.
 
 They are read off the compiler's output, so every CPU that it supports works without a table.
 """
@@ -8,31 +8,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.machines.core import WIDE, Core, core_of_aarch64
 from sartor.codegen.ir.target import Target, cpu_features
-from sartor.codegen.ir.variants.routine import Rejected, dtype_of
+from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import load_dialects, translate
 
+Flags = tuple[str, ...]
+"""The compiler's flags for a target, by which its answers are known."""
+
 _FLOATS = ("f32", "f16")
-_USUAL = "f32"
 _ACCUMULATOR_BYTES = 4
 _FALLBACK_VECTOR = 16
 _AVX512_VECTOR = 64
 _OPERANDS = 4
 _ACCUMULATORS_OF_32 = 28
 _ACCUMULATORS_OF_16 = 12
-
-
-@dataclass(frozen=True)
-class MatmulTile:
-    """Inner tile sizes of ``linalg.mmt4d``: rows of the result, its columns, and the reduction."""
-
-    rows: int
-    columns: int
-    depth: int
+# The compiler writes what it knows of a CPU beside each executable.
+_ANY_CODE = """util.func public @doubled(%given: tensor<64xf32>) -> tensor<64xf32> {
+  %result = arith.addf %given, %given : tensor<64xf32>
+  util.return %result : tensor<64xf32>
+}"""
 
 
 @dataclass(frozen=True)
@@ -42,8 +39,6 @@ class Machine:
     Attributes:
         vector_bytes: width of a vector register.
         accumulators: vector registers that a kernel can use for sums; the others are left for operands.
-        tile: inner tiles for a matrix product; None if IREE has none for the element type.
-        vector_tile: the same for a product with a single row.
         threads: worker threads that the work of a kernel is partitioned for.
         features: CPU features, by LLVM's names.
         withheld: features that the operating system does not let programs use.
@@ -53,8 +48,6 @@ class Machine:
 
     vector_bytes: int
     accumulators: int
-    tile: MatmulTile | None
-    vector_tile: MatmulTile | None
     threads: int = 1
     features: frozenset[str] = frozenset()
     withheld: tuple[str, ...] = ()
@@ -114,92 +107,57 @@ def get_ready(target: Target) -> None:
     load_dialects()
     for each in target.each:
         if each.device == "cpu":
-            machine_of(each, _USUAL)
+            machine_of(each)
 
 
-def answers_about(target: Target) -> dict[Question, Machine]:
+def answers_about(target: Target) -> dict[Flags, Machine]:
     """What the compiler says of each CPU of a target, which another process need not ask again (``take_answers``).
 
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    questions = [Question(each.flags, _USUAL) for each in target.each if each.device == "cpu"]
-    return {question: _asked(question) for question in questions}
+    return {each.flags: _asked(each.flags) for each in target.each if each.device == "cpu"}
 
 
-def take_answers(answers: Mapping[Question, Machine]) -> None:
+def take_answers(answers: Mapping[Flags, Machine]) -> None:
     """Take over what another process was told."""
     _ANSWERS.update(answers)
 
 
 def float_machine(task: Task, target: Target) -> Machine | Rejected:
     """The CPU that a layer over f32 or f16 is compiled for; Rejected for other types and targets."""
-    dtype = dtype_of(task)
     if target.device != "cpu":
         return Rejected("it needs IREE's CPU pipelines")
     if any(each.dtype not in _FLOATS for each in (*task.inputs, *task.weights, *task.results)):
         return Rejected("its element types are not f32 and f16")
-    return machine_of(target, dtype)
+    return machine_of(target)
 
 
-def machine_of(target: Target, dtype: str) -> Machine:
-    """The CPU of a target, with the compiler's tiles for matrix products of ``dtype`` with sums in f32.
+def machine_of(target: Target) -> Machine:
+    """The CPU of a target.
 
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    answer = _asked(Question(target.flags, dtype))
-    return replace(answer, threads=target.threads, withheld=target.withheld)
+    return replace(_asked(target.flags), threads=target.threads, withheld=target.withheld)
 
 
-class Question(NamedTuple):
-    """What the compiler is asked about: its flags for a target, and the type of a product."""
-
-    flags: tuple[str, ...]
-    dtype: str
+_ANSWERS: dict[Flags, Machine] = {}
 
 
-_ANSWERS: dict[Question, Machine] = {}
-
-
-def _asked(question: Question) -> Machine:
+def _asked(flags: Flags) -> Machine:
     """What the compiler says; it is asked once in a process."""
-    if question not in _ANSWERS:
-        _ANSWERS[question] = _answer(question)
-    return _ANSWERS[question]
+    if flags not in _ANSWERS:
+        _ANSWERS[flags] = _answer(flags)
+    return _ANSWERS[flags]
 
 
-def _answer(question: Question) -> Machine:
-    dtype = question.dtype
-    source = "\n".join((_product("many", 512, dtype), _product("one", 1, dtype)))
-    flags = (*question.flags, "--iree-opt-data-tiling")
-    text = translate(source, flags, to="executable-configurations")
+def _answer(flags: Flags) -> Machine:
+    text = translate(_ANY_CODE, flags, to="executable-configurations")
     width = re.search(r"native_vector_size = (\d+)", text)
     vector = int(width[1]) if width else _FALLBACK_VECTOR
     is_arm = "aarch64" in text
     accumulators = _ACCUMULATORS_OF_32 if vector == _AVX512_VECTOR or is_arm else _ACCUMULATORS_OF_16
     name = re.search(r'cpu = "([^"]*)"', text)
     core = core_of_aarch64(name[1] if name else "") if is_arm else replace(WIDE, vector_bytes=vector)
-    return Machine(vector, accumulators, *_tiles(text), features=cpu_features(text), core=core)
-
-
-def _product(name: str, rows: int, dtype: str) -> str:
-    left, right, result = f"tensor<{rows}x512x{dtype}>", f"tensor<512x512x{dtype}>", f"tensor<{rows}x512xf32>"
-    return f"""util.func public @{name}(%a: {left}, %b: {right}) -> {result} {{
-  %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : {result}
-  %start = linalg.fill ins(%zero : f32) outs(%empty : {result}) -> {result}
-  %product = linalg.matmul ins(%a, %b : {left}, {right}) outs(%start : {result}) -> {result}
-  util.return %product : {result}
-}}"""
-
-
-def _tiles(text: str) -> tuple[MatmulTile | None, MatmulTile | None]:
-    """Tiles of the two products, read off the types of their ``linalg.mmt4d``."""
-    found = []
-    for match in re.finditer(r"linalg\.mmt4d .*?outs\([^:]*: tensor<\d+x\d+x(\d+)x(\d+)x", text):
-        depth = re.search(r"ins\([^:]*: tensor<\d+x\d+x\d+x(\d+)x", match[0])
-        found.append(MatmulTile(int(match[1]), int(match[2]), int(depth[1]) if depth else 1))
-    many = [tile for tile in found if tile.rows > 1]
-    one = [tile for tile in found if tile.rows == 1]
-    return (many[0] if many else None), (one[0] if one else None)
+    return Machine(vector, accumulators, features=cpu_features(text), core=core)

@@ -36,13 +36,13 @@ def masks_slowly(target: Target) -> bool:
     """
     if target.device != "cpu":
         return False
-    features = machine_of(target, "f32").features
+    features = machine_of(target).features
     return "sse2" in features and "avx512vl" not in features
 
 
 def divide_by_vectors(module: ir.Module, target: Target) -> None:
     """Tell IREE how to divide the elementwise dispatches of a module after the flow phase, in place."""
-    lanes = machine_of(target, "f32").lanes
+    lanes = machine_of(target).lanes
     with module.context:
         for function in [each for each in nested(module.operation) if each.name == "func.func"]:
             ops = [view.operation for view in body_of(function).operations]

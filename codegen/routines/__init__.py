@@ -52,11 +52,11 @@ TABLE: tuple[Row, ...] = (
     Row(_CONTRACTIONS, (of.HALF_PRODUCTS,)),
     Row((by.WINDOW, by.JOIN, by.ROWWISE), (of.HALF_VULKAN,)),
     Row(_CUDA_KERNELS, (of.HALF_CUDA,)),
-    # Code by IREE, with other layouts, tiles and packed weights than candidate 0.
-    Row((by.TILED, by.TILED_MATMUL, by.TILED_DEPTHWISE), (of.OWN,)),
+    # Code by IREE, with other layouts and tiles than candidate 0.
+    Row((by.TILED_MATMUL,), (of.OWN,)),
     Row((by.REGION,), (of.OWN, of.PLANES)),
     Row((by.WINOGRAD, by.CHANNELS_LAST, by.BLOCKED_CHANNELS), (of.OWN,)),
-    Row((by.IM2COL, by.IM2COL_MATMUL, by.DATA_TILED, by.TRANSPOSED), (of.OWN,)),
+    Row((by.IM2COL_MATMUL, by.TRANSPOSED), (of.OWN,)),
     Row((by.VIEW,), (of.FROM_LAST, of.TO_LAST, of.BETWEEN_LAST)),
     # Kernels of our own for CUDA.
     Row(_ON_CUDA, (of.OWN,)),

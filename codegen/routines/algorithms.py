@@ -21,8 +21,6 @@ from sartor.codegen.routines.encoded.looked_up_tables import LookedUpTables
 from sartor.codegen.routines.encoded.narrowed_product import NarrowedProduct
 from sartor.codegen.routines.formats import FROM_LAST, I8_DOTS, PLANES, ROUNDED_BLOCKS, TO_LAST
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
-from sartor.codegen.routines.iree.data_tiled import DataTiled
-from sartor.codegen.routines.iree.im2col import Im2col
 from sartor.codegen.routines.iree.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.iree.transposed import Transposed
@@ -30,8 +28,6 @@ from sartor.codegen.routines.iree.view import View
 from sartor.codegen.routines.iree_tiled.blocked import Blocked
 from sartor.codegen.routines.iree_tiled.cooperative import CooperativePatches, CooperativeProduct
 from sartor.codegen.routines.iree_tiled.region import RegionConvolution
-from sartor.codegen.routines.iree_tiled.tiled import TiledConvolution
-from sartor.codegen.routines.iree_tiled.tiled_depthwise import TiledDepthwise
 from sartor.codegen.routines.iree_tiled.tiled_matmul import TiledMatmul
 from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
@@ -107,17 +103,13 @@ def _cuda(name: str, kind: Callable[..., Routine], only: str = _MATRICES, work: 
 # Code by IREE.
 STOCK = _lowering("stock", Stock, _BY_IREE, _EVERYWHERE)
 CHANNELS_LAST = _lowering("nhwc", ChannelsLast, _BY_IREE, _EVERYWHERE)
-TILED = _lowering("tiled", TiledConvolution)
 TILED_MATMUL = _lowering("tiled product", TiledMatmul)
-TILED_DEPTHWISE = _lowering("tiled depthwise", TiledDepthwise)
 REGION = Algorithm(
     "region", _region, _BASELINE, Work.LOWERED, (Layout.OWN, Layout.PLANES), _VULKAN, names={PLANES: "region_nchw"}
 )
 WINOGRAD = _lowering("winograd", Winograd, devices=_EVERYWHERE)
 BLOCKED_CHANNELS = _lowering("nchwc", Blocked)
-IM2COL = _lowering("im2col", Im2col)
 IM2COL_MATMUL = _lowering("im2col_matmul", Im2colMatmul, devices=(*_VULKAN, *_CUDA))
-DATA_TILED = _lowering("mmt4d", DataTiled)
 TRANSPOSED = _lowering("transposed", Transposed, devices=_EVERYWHERE)
 VIEW = Algorithm("view", _view, "it leaves all numbers where they are, of any type", Work.MOVES, devices=_EVERYWHERE)
 COOPERATIVE = _lowering("cooperative", CooperativeProduct, "cooperative matrices multiply f16", _VULKAN)

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.target import Target
-from sartor.codegen.mlir.machine import Machine, Question, answers_about, get_ready
+from sartor.codegen.mlir.machine import Flags, Machine, answers_about, get_ready
 from sartor.dialect_passes.dump import Dumper
 from sartor.errors import CompileError, SartorError
 from sartor.frontend.asked_children import AskedChildren
@@ -127,7 +127,7 @@ def run_import(
                 pass
 
 
-def _machines(target: Target) -> Mapping[Question, Machine]:
+def _machines(target: Target) -> Mapping[Flags, Machine]:
     """What the compiler says of a target's CPUs; nothing if it rejects them, which is told where they are needed."""
     try:
         return answers_about(target)

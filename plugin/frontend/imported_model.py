@@ -10,7 +10,7 @@ import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
-from sartor.codegen.mlir.machine import Machine, Question
+from sartor.codegen.mlir.machine import Flags, Machine
 from sartor.reference.random_inputs import USUAL, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.bound_input import BoundInput
@@ -123,7 +123,7 @@ class ImportedModel:
     caches: tuple[Cache, ...] = ()
     compensated: str = ""
     rows: Mapping[str, int] = field(default_factory=dict)
-    machines: Mapping[Question, Machine] = field(default_factory=dict)
+    machines: Mapping[Flags, Machine] = field(default_factory=dict)
     is_hurried: bool = False
     is_simplified: bool = True
     origin: Origin | None = None

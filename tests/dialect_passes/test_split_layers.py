@@ -23,7 +23,7 @@ from tests.importing import imported_model
 
 CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")
 # Of four channels each; of more groups vectors are full.
-LANES = machine_of(CPU, "f32").lanes
+LANES = machine_of(CPU).lanes
 PARTS = models.GROUPS // max(1, LANES // 4)
 
 

@@ -147,14 +147,14 @@ def test_modules_give_the_bits_of_onnx_runtime(
     _assert_equal(session, path, prepared)
 
 
-@pytest.mark.skipif(INTEGER_DOTS.refusal(machine_of(HOST, "f32")) is not None, reason="this CPU has no VNNI")
+@pytest.mark.skipif(INTEGER_DOTS.refusal(machine_of(HOST)) is not None, reason="this CPU has no VNNI")
 @pytest.mark.parametrize("form", list(forms()), ids=str)
 def test_code_for_other_cpus_gives_the_bits_of_code_with_vnni(form: Form, tmp_path: Path) -> None:
     """Without VNNI, and with AVX-VNNI in place of AVX-512 where this CPU has it."""
     path = quantised(form, tmp_path)
     sessions = []
     names = {"host": "", "x86-64-v3": "_pairs"}
-    if "avxvnni" in machine_of(HOST, "f32").features:
+    if "avxvnni" in machine_of(HOST).features:
         names["alderlake"] = "dots"
     for cpu, name in names.items():
         folder = tmp_path / cpu

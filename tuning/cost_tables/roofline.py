@@ -54,7 +54,7 @@ def peak_operations(target: Target, threads: int) -> Limit:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    machine = machine_of(target, "f32")
+    machine = machine_of(target)
     chains = machine.accumulators
     code = MultiplyAdds(machine.lanes, chains, _MULTIPLY_ADDS // chains, _GROUPS_PER_THREAD * threads)
     return Limit(_case(Roofline("multiply_adds", code), target), code.operations)
@@ -70,7 +70,7 @@ def read_bandwidth(target: Target, size: int | None = None) -> Limit:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    lanes = machine_of(target, "f32").lanes
+    lanes = machine_of(target).lanes
     wanted = min(max(2 * last_level_cache(), _LEAST_BYTES), _MOST_BYTES) if size is None else size
     code = Reading.of(lanes, _GROUP_BYTES, max(1, wanted // _GROUP_BYTES))
     return Limit(_case(Roofline("read", code), target), code.source.bytes)

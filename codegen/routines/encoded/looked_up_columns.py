@@ -46,7 +46,7 @@ class LookedUpColumns:
             return Rejected("it looks nothing up in a weight in blocks of integers")
         if target.device != "cpu":
             return Rejected("products read packed weights on a CPU only")
-        return [{"lanes": machine_of(target, "f32").lanes}]
+        return [{"lanes": machine_of(target).lanes}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         lanes = parameters["lanes"]

@@ -45,7 +45,7 @@ class LookedUpTables:
             return Rejected("it looks nothing up in the weight of a product")
         if target.device != "cpu":
             return Rejected("products read packed weights on a CPU only")
-        return [{"lanes": machine_of(target, "f32").lanes}]
+        return [{"lanes": machine_of(target).lanes}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         lanes = parameters["lanes"]

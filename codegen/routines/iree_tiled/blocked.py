@@ -44,7 +44,7 @@ class Blocked:
             return Rejected("blocks of channels are a layout for vector registers")
         if task.kind is LayerKind.FIXED or not has_images(task):
             return Rejected("there is no image whose layout could change")
-        return [{"block": max(_SMALLEST_BLOCK, machine_of(target, "f32").lanes)}]
+        return [{"block": max(_SMALLEST_BLOCK, machine_of(target).lanes)}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         rewrite = Rewrite.images(task, f"nchw{integer(parameters['block'])}c")

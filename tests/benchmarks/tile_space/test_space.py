@@ -69,7 +69,7 @@ def test_the_width_of_a_routine_of_the_cpu_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("factor", [0.25, 0.5, 2])
 def test_a_machine_of_another_width_holds_no_more_in_its_registers(factor: float, level: str) -> None:
-    whole = machine_of(Target.create("cpu", level), "f32")
+    whole = machine_of(Target.create("cpu", level))
     lanes = int(factor * whole.lanes)
     other = whole.with_lanes(lanes)
     assert (other.lanes, other.core.lanes) == (lanes, lanes)

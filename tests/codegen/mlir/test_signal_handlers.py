@@ -34,7 +34,7 @@ if sys.argv[1] == "another":
     compiling = threading.Thread(target=machine_of, args=(target, "f32"))
     compiling.start()
     compiling.join()
-machine_of(target, "f32")
+machine_of(target)
 print([handler(number) for number in asking] == before)
 """
     done = subprocess.run(

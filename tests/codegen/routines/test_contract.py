@@ -34,7 +34,7 @@ CASES = (*all_cases().names, *half_cases().names)
 # Further parameter sets are tried on these, only the first one on the others: compiling them takes most of the time.
 THOROUGH = ("conv3x3_residual", "conv1x1_residual", "linear_gelu")
 # These are tried on a third of the others.
-OFTEN = ("direct", "direct_blocked", "im2col", "mmt4d", "nchwc", "nhwc", "tiled", "transposed")
+OFTEN = ("direct", "direct_blocked", "nchwc", "nhwc", "tiled", "transposed")
 # Their parameters are tried by test_transforming_winograd.py.
 TRIED_ELSEWHERE = ("transforming_winograd", "transforming_winograd_blocked")
 PATCHES = ("conv3x3_stride_asymmetric", "conv1x1_batch", "half_conv3x3")
@@ -43,8 +43,6 @@ ON_VULKAN = ("conv3x3_batch", "linear_gelu")
 
 FOR_CPUS = (
     "tiled",
-    "mmt4d",
-    "im2col",
     "nchwc",
     "direct_blocked",
     "window_blocked",
@@ -198,11 +196,9 @@ def test_variants_for_vulkan_compute_the_layer(
                 "fused_winograd_blocked",
                 "transforming_winograd",
                 "transforming_winograd_blocked",
-                "tiled",
                 "winograd",
                 "nhwc",
                 "nchwc",
-                "im2col",
             },
         ),
         (
@@ -215,22 +211,20 @@ def test_variants_for_vulkan_compute_the_layer(
                 "transforming_winograd",
                 "transforming_winograd_blocked",
                 "winograd",
-                "tiled",
                 "nhwc",
                 "nchwc",
-                "im2col",
             },
         ),
-        ("conv1x1_residual", {"direct", "direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
-        ("conv1x1_odd_channels", {"direct", "tiled", "nhwc", "im2col"}),
-        ("depthwise5x5_batch", {"window", "window_blocked", "tiled", "nhwc", "nchwc"}),
-        ("linear_gelu", {"product", "tiled", "mmt4d", "transposed"}),
-        ("linear_one_row", {"product", "tiled", "mmt4d", "transposed"}),
-        ("gemm", {"product", "tiled", "mmt4d", "transposed"}),
+        ("conv1x1_residual", {"direct", "direct_blocked", "tiled", "nhwc", "nchwc"}),
+        ("conv1x1_odd_channels", {"direct", "tiled", "nhwc"}),
+        ("depthwise5x5_batch", {"window", "window_blocked", "nhwc", "nchwc"}),
+        ("linear_gelu", {"product", "tiled", "transposed"}),
+        ("linear_one_row", {"product", "tiled", "transposed"}),
+        ("gemm", {"product", "tiled", "transposed"}),
         ("attention", {"product", "tiled"}),
         ("max_pool", {"window", "window_blocked", "nhwc", "nchwc"}),
-        ("half_conv3x3", {"half_direct", "half_direct_blocked", "tiled", "nhwc", "nchwc", "im2col"}),
-        ("half_linear", {"half_product", "tiled", "mmt4d", "transposed"}),
+        ("half_conv3x3", {"half_direct", "half_direct_blocked", "nhwc", "nchwc"}),
+        ("half_linear", {"half_product", "tiled", "transposed"}),
     ],
 )
 def test_layers_have_the_candidates_that_suit_them(case: str, names: set[str], subjects: dict[str, Subject]) -> None:

@@ -101,14 +101,12 @@ def _subjects(found: Found, target: Target, dtype: str) -> dict[str, Subject]:
 
 
 def _has_dots(target: Target, dtype: str) -> bool:
-    return dtype in DOTS and DOTS[dtype].refusal(machine_of(target, "f32")) is None
+    return dtype in DOTS and DOTS[dtype].refusal(machine_of(target)) is None
 
 
 def _vector_features(target: Target) -> set[str]:
     """Extensions that kernels use; those of the operating system may be missing."""
-    return {
-        feature for feature in machine_of(target, "f32").features if feature.startswith(("sse", "avx", "fma", "f16c"))
-    }
+    return {feature for feature in machine_of(target).features if feature.startswith(("sse", "avx", "fma", "f16c"))}
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_sums_are_those_of_the_definition(cpu: str) -> None:
     target = Target.create("cpu", cpu)
     if missing := unsupported(target):
         pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
-    assert INTEGER_DOTS.exists_on(machine_of(target, "f32"))
+    assert INTEGER_DOTS.exists_on(machine_of(target))
     first = CPUS.index(cpu) * 10_000
     parts = [range(first, first + COUNT)[start : start + _TOGETHER] for start in range(0, COUNT, _TOGETHER)]
     wrong = [each for seeds in parts for each in _wrong(seeds, target)]

@@ -28,7 +28,7 @@ ROUTINE = RowScaledProduct()
 REORDERING = 1e-5
 
 pytestmark = pytest.mark.skipif(
-    INTEGER_DOTS.refusal(machine_of(HOST, "f32")) is not None, reason="the CPU does not multiply 8 bits"
+    INTEGER_DOTS.refusal(machine_of(HOST)) is not None, reason="the CPU does not multiply 8 bits"
 )
 
 

@@ -36,7 +36,7 @@ from tests.importing import imported_model
 
 Maker = Callable[[], ModelProto]
 CPU, VULKAN = Target.create("cpu"), Target.create("vulkan")
-BLOCKED = f"nchw{max(8, machine_of(CPU, 'f32').lanes)}c"
+BLOCKED = f"nchw{max(8, machine_of(CPU).lanes)}c"
 MAKERS = (models.strided, models.dilated_with_residual, models.slopes, models.odd_groups)
 
 

@@ -22,12 +22,12 @@ def test_cores_differ() -> None:
 def test_the_compiler_names_the_core(cpu: str) -> None:
     target = Target.create("cpu", f"aarch64:{cpu}")
     assert core_of(target) == core_of_aarch64(cpu)
-    assert (machine_of(target, "f32").lanes, core_of(target).lanes) == (4, 4)
+    assert (machine_of(target).lanes, core_of(target).lanes) == (4, 4)
     assert core_of(Target.create("cpu", "x86_64:x86-64-v4")) == WIDE
 
 
 def _machine(cpu: str) -> Machine:
-    return Machine(16, 28, None, None, core=core_of_aarch64(cpu))
+    return Machine(16, 28, core=core_of_aarch64(cpu))
 
 
 def test_tiles_follow_from_the_core() -> None:

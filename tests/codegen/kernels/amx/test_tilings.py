@@ -13,7 +13,7 @@ from sartor.codegen.kernels.amx.tilings import TileTiling, TileWork, tile_tiling
 from sartor.codegen.kernels.isa.amx import BFLOAT, ROWS, TILES
 from sartor.codegen.mlir.machine import Machine
 
-AVX512 = Machine(64, 28, None, None)
+AVX512 = Machine(64, 28)
 
 machines = st.builds(lambda threads: replace(AVX512, threads=threads), st.integers(1, 16))
 works = st.builds(

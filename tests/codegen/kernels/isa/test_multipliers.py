@@ -39,7 +39,7 @@ def test_what_a_cpu_has_to_have(instruction: MultiplyInstruction, requirement: s
     ],
 )
 def test_a_refusal_names_what_is_lacking(instruction: MultiplyInstruction, cpu: str, lacking: str | None) -> None:
-    machine = machine_of(Target.create("cpu", cpu), "f32")
+    machine = machine_of(Target.create("cpu", cpu))
     assert instruction.refusal(machine) == (None if lacking is None else Rejected(f"the CPU has no {lacking}"))
     assert instruction.exists_on(machine) == (lacking is None)
 

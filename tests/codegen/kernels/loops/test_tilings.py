@@ -16,9 +16,9 @@ from sartor.codegen.kernels.winograd.convolution import winograd_tilings
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.routines.vector.neon_dots import SMMLA
 
-AVX512, AVX2, NEON = Machine(64, 28, None, None), Machine(32, 12, None, None), Machine(16, 28, None, None)
+AVX512, AVX2, NEON = Machine(64, 28), Machine(32, 12), Machine(16, 28)
 MACHINES = (AVX512, AVX2, NEON)
-SUBGROUPS = Machine(32, 41, None, None, in_subgroups=True)
+SUBGROUPS = Machine(32, 41, in_subgroups=True)
 
 machines = st.sampled_from(MACHINES)
 extents = st.integers(1, 60)

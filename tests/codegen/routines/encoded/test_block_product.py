@@ -197,7 +197,7 @@ def test_variants_compute_the_definition(imported: ImportedModel) -> None:
                 assert error <= _TOLERANCE, (name, variant, threads, error)
 
 
-@pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(_TARGET, "f32")), reason="the CPU has no such instruction")
+@pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(_TARGET)), reason="the CPU has no such instruction")
 def test_rounded_rows_are_multiplied_exactly(imported: ImportedModel) -> None:
     subjects = _subjects(imported, _TARGET, (BlockDotProduct(), BlockWordProduct()))
     shared = subjects["rows_of_threads"]
@@ -273,7 +273,7 @@ def test_variants_compile_for_aarch64(imported: ImportedModel) -> None:
     assert compiled({name: subjects[name] for name in _OTHERS}, target)
 
 
-@pytest.mark.skipif("avx2" not in machine_of(_TARGET, "f32").features, reason="the CPU has no AVX2")
+@pytest.mark.skipif("avx2" not in machine_of(_TARGET).features, reason="the CPU has no AVX2")
 def test_variants_by_avx2_compute_the_definition(imported: ImportedModel) -> None:
     target = Target.create("cpu", "x86-64-v3")
     subjects = _subjects(imported, target, (BlockProduct(), BlockPanels(), _BYTE_PAIRS, _WORD_PAIRS))

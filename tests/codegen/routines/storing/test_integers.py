@@ -73,7 +73,7 @@ def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
 
 
 def _features(target: Target) -> set[str]:
-    machine = machine_of(target, "f32")
+    machine = machine_of(target)
     return {feature for feature in machine.features if feature.startswith(("sse", "avx", "fma"))}
 
 
@@ -150,9 +150,7 @@ CALIBRATED = [each for each in ROUTINES if each.traits.rounds_factor]
 SKEWED = QuantisedRange(0.37, -128, "int8")
 
 
-@pytest.mark.skipif(
-    INTEGER_DOTS.refusal(machine_of(HOST, "f32")) is not None, reason="the CPU does not multiply 8 bits"
-)
+@pytest.mark.skipif(INTEGER_DOTS.refusal(machine_of(HOST)) is not None, reason="the CPU does not multiply 8 bits")
 @pytest.mark.parametrize("beyond", [False, True])
 def test_a_factor_in_8_bits_beside_outliers_in_f32(found: Found, beyond: bool) -> None:
     """Numbers at both ends of the range by the largest weights, some beyond it; the residual is far beyond it."""

@@ -115,7 +115,7 @@ def test_every_kernel_computes_the_layers(case: str, subjects: dict[str, Subject
 
 
 def test_images_lie_in_the_layout_of_the_routine(subjects: dict[str, Subject]) -> None:
-    lanes = machine_of(HOST, "f32").lanes
+    lanes = machine_of(HOST).lanes
     layouts = {"stock": "nchw", "separable": "nhwc", "separable_blocked": f"nchw{lanes}c"}
     for name, code in subjects["residual"].implementations.items():
         layout = layouts["".join(each for each in name if each.isalpha() or each == "_").partition("band")[0]]

@@ -145,5 +145,5 @@ def wrong_sums(
 
 def unsupported(target: Target) -> set[str]:
     """Extensions that the target's code uses and this CPU lacks."""
-    of, here = (machine_of(each, "f32").features for each in (target, HOST))
+    of, here = (machine_of(each).features for each in (target, HOST))
     return {each for each in of - here if each.startswith(("sse", "avx", "fma"))}

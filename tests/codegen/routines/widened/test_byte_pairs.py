@@ -100,7 +100,7 @@ def test_weights_of_larger_pairs_are_rounded_and_are_not_exact() -> None:
 
 def test_a_faster_instruction_is_preferred() -> None:
     refused = {
-        cpu: isinstance(SMALL_PAIRS.refusal(machine_of(Target.create("cpu", cpu), "f32")), Rejected)
+        cpu: isinstance(SMALL_PAIRS.refusal(machine_of(Target.create("cpu", cpu))), Rejected)
         for cpu in (*CPUS, "skylake-avx512", "alderlake", "znver4")
     }
     assert refused == dict(zip(refused, (False, False, False, True, True), strict=True))

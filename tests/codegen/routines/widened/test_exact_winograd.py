@@ -168,7 +168,7 @@ def test_filters_of_16_bits_are_read_in_half_the_time() -> None:
         TensorType(shape, "f32") for shape in ((1, 512, 9, 9), (512, 512, 3, 3), (1, 512, 7, 7))
     )
     late = Convolution(image, filters_of, result, (1, 1), (1, 1), is_padded=True)
-    machine = machine_of(Target.create("cpu", "x86-64-v3"), "f32")
+    machine = machine_of(Target.create("cpu", "x86-64-v3"))
     assert isinstance(FusedWinograd().tilings(late, machine), Rejected)
     offered = WordPairWinograd().tilings(late, machine)
     assert not isinstance(offered, Rejected)

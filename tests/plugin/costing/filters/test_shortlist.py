@@ -37,26 +37,26 @@ def test_kernels_push_out_other_lowerings(names: Callable[[tuple[Pin, ...]], dic
     assert convolutions
     for convolution in convolutions:
         assert convolution[0].endswith(".stock")
-        assert not any(".im2col" in name or ".nhwc" in name for name in convolution)
+        assert not any(".nchwc" in name or ".nhwc" in name for name in convolution)
 
 
 def test_a_pinned_routine_is_measured(names: Callable[[tuple[Pin, ...]], dict[str, list[str]]]) -> None:
-    before, after = names(()), names((Pin("*", "*.im2col*"),))
+    before, after = names(()), names((Pin("*", "*.nchwc*"),))
     gained = [name for name in after if len(after[name]) > len(before[name])]
     assert gained
-    assert all(any(".im2col" in each for each in after[name]) for name in gained)
+    assert all(any(".nchwc" in each for each in after[name]) for name in gained)
 
 
 def test_the_pin_of_one_of_two_equal_layers_is_kept(imported_of: ImportedOf) -> None:
     graph = imported_of(MODEL).graph
     candidates = list_candidates(graph, routines_for(()), Target.create("cpu"))
     key = next(
-        key for key, listed in candidates.variants.items() if any(".im2col" in each.descriptor for each in listed)
+        key for key, listed in candidates.variants.items() if any(".nchwc" in each.descriptor for each in listed)
     )
     layer = next(layer for layer in graph.layers if layer.task.key == key)
     longer = replace(graph, layers=(*graph.layers, replace(layer, name="equal")))
-    kept = shortlisted(candidates, longer, (Pin(layer.name, "*.im2col*"),)).variants[key]
-    assert any(".im2col" in each.descriptor for each in kept)
+    kept = shortlisted(candidates, longer, (Pin(layer.name, "*.nchwc*"),)).variants[key]
+    assert any(".nchwc" in each.descriptor for each in kept)
 
 
 def test_layers_without_kernels_keep_everything(imported_of: ImportedOf) -> None:
