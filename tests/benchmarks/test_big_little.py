@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sartor.tuning.selection.overlap.cores import BIG, Queues, Stages, Timeline, assign, least_seconds, simulate
+from benchmarks.big_little import BIG, Queues, Stages, Timeline, assign, least_seconds, simulate
 from sartor.tuning.selection.overlap.queues import Queues as TwoQueues
 
 SECONDS = st.integers(0, 12)
