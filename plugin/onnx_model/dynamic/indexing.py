@@ -140,13 +140,31 @@ def _cut(steps: Steps, value: str, axis: int, total: Count, index: int) -> None:
     step = _bound(steps, optional_input(node, 4), index)
     if step not in (1, ""):
         raise steps.refusal("its step is not 1")
-    first, end = (_clamped(steps, _bound(steps, name, index), total) for name in node.input[1:3])
-    length = steps("Max", steps("Sub", end, first), steps.scalar(0))
+    first = _clamped(steps, _bound(steps, node.input[1], index), total)
     size = steps.shape(value)[axis]
     most = _most(steps, node, index, size)
+    count = Count(_length(steps, first, total, index), most)
     places = steps("Min", steps("Add", steps.iota(most), first), steps.scalar(max(size - 1, 0)))
     steps("Gather", value, places, axis=axis, output=node.output[0])
-    steps.set_counted(node.output[0], axis, Count(length, most))
+    steps.set_counted(node.output[0], axis, count)
+
+
+def _length(steps: Steps, first: str, total: Count, index: int) -> str:
+    """The number of elements between two bounds: one value for all slices between the same two."""
+    lengths = steps.tail.lengths
+    between = tuple(_written(steps, name, index) for name in (*steps.node.input[1:3], total.name))
+    if between not in lengths:
+        end = _clamped(steps, _bound(steps, steps.node.input[2], index), total)
+        lengths[between] = steps("Max", steps("Sub", end, first), steps.scalar(0))
+    return lengths[between]
+
+
+def _written(steps: Steps, name: str, index: int) -> tuple[str, int]:
+    """What tells whether two bounds are one: a number, or the value of which they are an element."""
+    given = steps.editor.constant(name)
+    if given is None:
+        return name, index
+    return "", int(given.reshape(-1)[index if given.size > 1 else 0])
 
 
 def _bound(steps: Steps, name: str, index: int) -> int | str:

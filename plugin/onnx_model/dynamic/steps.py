@@ -59,6 +59,8 @@ class Tail:
         counted: the counted values by name.
         sizes: elements of small integer values that are computed from shapes, by name, in row-major order.
         true_elements: how many elements of a value are not 0, where these are selected.
+        lengths: how many elements slices have, by their bounds and the size of what is sliced: each a number, or the
+            value that is known when the model runs and an index in it.
     """
 
     editor: GraphEditor
@@ -66,6 +68,7 @@ class Tail:
     counted: dict[str, Counted] = field(default_factory=dict)
     sizes: dict[str, tuple[Size, ...]] = field(default_factory=dict)
     true_elements: dict[str, Count] = field(default_factory=dict)
+    lengths: dict[tuple[tuple[str, int], ...], str] = field(default_factory=dict)
 
     def infer(self, node: NodeProto) -> None:
         """Note the types of a node's outputs."""

@@ -13,6 +13,8 @@ from sartor.onnx_model.graphs.graph import GraphEditor
 Kind = tuple[int, tuple[int, ...] | None]
 """Element type and shape, where it is known."""
 
+_Sizes = tuple[int, int]
+
 
 def can_select(pair: Sequence[Kind]) -> bool:
     """Whether one of two results can be selected: they are alike, but for the size of one axis."""
@@ -28,11 +30,22 @@ def differ(pair: Sequence[Kind]) -> bool:
     return len(shapes) == 2 and shapes[0] != shapes[1]
 
 
-def select(emit: Emitter, condition: str, names: Sequence[str], pair: Sequence[Kind], output: str) -> None:
+def select(
+    emit: Emitter, condition: str, names: Sequence[str], pair: Sequence[Kind], output: str, chosen: dict[_Sizes, str]
+) -> None:
     """Emit the nodes that take the first result where a condition holds, and the second elsewhere.
 
     The shorter one is made as long as the other, and what is selected is cut to the size of what was chosen: a slice
     whose bound is computed, which counts as a size that depends on data.
+
+    Args:
+        emit: of the conditional.
+        condition: a scalar.
+        names: of both results.
+        pair: what is known of them.
+        output: what the one that is taken is called.
+        chosen: the computed bounds by the sizes of both results. Results of one conditional share them: those whose
+            sizes are equal have one count.
     """
     left, right = (shape or () for _, shape in pair)
     axes = _differing(left, right)
@@ -43,9 +56,10 @@ def select(emit: Emitter, condition: str, names: Sequence[str], pair: Sequence[K
     most = max(left[axis], right[axis])
     longest = [_lengthened(emit, name, kind, axis, most) for name, kind in zip(names, pair, strict=True)]
     whole = emit("Where", condition, *longest, part="selected")
-    sizes = (emit.constant([shape[axis]], "size") for shape in (left, right))
-    end = emit("Where", condition, *sizes, part="size")
-    bounds = (emit.constant([0], "start"), end, emit.constant([axis], "axis"))
+    sizes = left[axis], right[axis]
+    if sizes not in chosen:
+        chosen[sizes] = emit("Where", condition, *(emit.constant([size], "size") for size in sizes), part="size")
+    bounds = (emit.constant([0], "start"), chosen[sizes], emit.constant([axis], "axis"))
     emit("Slice", whole, *bounds, part="chosen", output=output)
     _open_result(emit.editor, output)
 

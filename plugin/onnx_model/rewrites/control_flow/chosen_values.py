@@ -179,7 +179,7 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
         return None
     if any(_may_fail(each, known) for branch, known in zip(branches, inner, strict=True) for each in branch.node):
         return None
-    emit, results = Emitter(editor, node), []
+    emit, results, sizes = Emitter(editor, node), [], dict[tuple[int, int], str]()
     for branch in branches:
         names = fresh_names(branch, node, editor)
         for tensor in branch.initializer:
@@ -189,7 +189,7 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
     condition = emit("Reshape", node.input[0], emit.constant([], "scalar"), part="condition")
     for output, chosen, pair in zip(node.output, zip(*results, strict=True), kinds, strict=True):
         if output:
-            select(emit, condition, chosen, pair, output)
+            select(emit, condition, chosen, pair, output, sizes)
     return emit.nodes
 
 

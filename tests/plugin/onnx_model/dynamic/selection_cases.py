@@ -104,6 +104,17 @@ def _slice() -> Case:
     return Case(built, [{"x": _normal(8, 3), "begin": ints(begin), "end": ints(end)} for begin, end in bounds])
 
 
+def _slices_alike() -> Case:
+    """Parts of several values between the same bounds, which have one size."""
+    inputs: list[Value] = [("x", (8, 3), FLOAT), ("z", (8, 1), FLOAT), ("begin", (1,), INT64), ("end", (1,), INT64)]
+    nodes = [node("Slice", [name, "begin", "end", "axis"], [f"{name}s"], name=f"part_of_{name}") for name in "xz"]
+    nodes += [node("Slice", ["z", "begin", "end"], ["zt"], name="again"), node("Add", ["xs", "zs"], ["sum"])]
+    built = model([*nodes, node("Mul", ["sum", "zt"], ["y"])], inputs, ["y"], {"axis": ints(0)})
+    bounds = [(0, 8), (2, 5), (-3, 100), (5, 2)]
+    feeds = ({"x": _normal(8, 3), "z": _normal(8, 1), "begin": ints(begin), "end": ints(end)} for begin, end in bounds)
+    return Case(built, [*feeds])
+
+
 def _suppressed(tail: Sequence[object], outputs: Sequence[str | Value], constants: dict[str, Array]) -> Case:
     """What is computed from the boxes that a suppression selects: two of each of three classes at most."""
     settings = {"most": ints(2), "overlap": np.array([0.5], np.float32), "least": np.array([0.4], np.float32)}
@@ -294,6 +305,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "unique_columns": _unique(lambda: np.floor(_normal(2, 5, 3) * 0.6), axis=1),
     "unique_integers": _unique(lambda: _RANDOM.integers(0, 5, (3, 4))),
     "slice": _slice,
+    "slices_alike": _slices_alike,
     "rows": _rows,
     "shapes": _shapes,
     "parts": _parts,

@@ -163,3 +163,28 @@ def test_branches_of_different_sizes_count_what_is_chosen(
         assert count == right["y"].shape[axis]
         np.testing.assert_array_equal(found["y"].take(range(count), axis), right["y"])
         np.testing.assert_allclose(found["total"][: len(right["total"])], right["total"], rtol=1e-6)
+
+
+def test_results_of_one_conditional_have_one_count(prepare_quickly: Prepare) -> None:
+    """What is added to each other has to be of one size."""
+
+    def branch(name: str, size: int) -> str:
+        return f"""{name} = {name}_g () => (float[r,3] {name}_r, float[r,3] {name}_d, float[w,3] {name}_w) {{
+            {name}_f = Constant <value = int64[1] {{0}}> () {name}_t = Constant <value = int64[1] {{{size}}}> ()
+            {name}_r = Slice (x, {name}_f, {name}_t) {name}_d = Add ({name}_r, {name}_r)
+            {name}_w = Concat <axis = 0> ({name}_r, {name}_d) }}"""
+
+    text = f"""<ir_version: 9, opset_import: ["" : 18]> agraph (float[4,3] x) => (float[r,3] y, float[w,3] wide)
+    <float nought = {{0}}> {{
+        sum = ReduceSum <keepdims = 0> (x) is_large = Greater (sum, nought)
+        once, twice, wide = If (is_large) < {branch("then_branch", 4)}, {branch("else_branch", 1)} >
+        y = Mul (once, twice)
+    }}"""
+    built = parser.parse_model(text)
+    prepared = prepare_quickly(built)
+    for sign in (1, -1):
+        feeds = {"x": sign * np.abs(weights(4, 3))}
+        found, right = run(prepared.model, feeds), run(built, feeds)
+        for name in ("y", "wide"):
+            count = int(found[f"sartor.count:0:{name}"])
+            np.testing.assert_array_equal(found[name][:count], right[name])
