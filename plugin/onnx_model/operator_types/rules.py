@@ -31,9 +31,9 @@ def _halved(operands: Operands) -> list[Shape]:
 
 
 _LIKE_FIRST = (
-    *("BiasAdd", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "GroupNorm", "LayerNormalization", "QuickGelu"),
+    *("BiasAdd", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "GroupNorm", "Inverse", "LayerNormalization"),
     *("DequantizeLinear", "QuantizeLinear", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"),
-    *("MoE", "QMoE", "RotaryEmbedding", "SampleOp", "SimplifiedLayerNormalization", "Trilu"),
+    *("MoE", "QMoE", "QuickGelu", "RotaryEmbedding", "SampleOp", "SimplifiedLayerNormalization", "Trilu"),
 )
 
 RULES: Mapping[tuple[str, str], Rule] = {

@@ -23,6 +23,7 @@ from sartor.onnx_model.rewrites.operator_sets.contrib.experts import EXPERTS
 from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_FLOATS
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
 from sartor.onnx_model.rewrites.operator_sets.contrib.grouped_attention import GROUPED_ATTENTION
+from sartor.onnx_model.rewrites.operator_sets.contrib.inverse import INVERSE
 from sartor.onnx_model.rewrites.operator_sets.contrib.masked_decoding import MASKED_DECODING
 from sartor.onnx_model.rewrites.operator_sets.contrib.quantised_attention import QUANTISED_ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.rotary import ROTARY
@@ -42,6 +43,7 @@ _LOWERINGS: _Lowerings = {
         **FUSED_FLOATS,
         **GROUP_NORM,
         **GROUPED_ATTENTION,
+        **INVERSE,
         **MASKED_DECODING,
         **QUANTISED_ATTENTION,
         **ROTARY,

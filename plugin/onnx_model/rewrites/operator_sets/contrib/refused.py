@@ -21,7 +21,6 @@ CONTRIB_REASONS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"), _SEARCH),
     **dict.fromkeys(("MurmurHash3", "Tokenizer"), _STRINGS),
-    "Inverse": "inverts matrices, which is not supported; end the model before it, or make the inverse an input",
     "Unique": "returns as many elements as the data contain; end the model before it, and compute it outside",
 }
 """ONNX Runtime's operators that are refused for a reason of their own."""

@@ -18,7 +18,6 @@ from tests.plugin.onnx_model.builders import FLOAT, MS, model, node
     [
         ("BeamSearch", MS, "runs a decoder an unknown number of times; export the decoder"),
         ("PagedAttention", MS, "keeps keys and values .*export the model without a cache"),
-        ("Inverse", MS, "inverts matrices, which is not supported; end the model before it"),
         ("SparseToDenseMatMul", MS, "not supported; export the model without"),
         ("Conv", "com.ms.internal.nhwc", "ORT_ENABLE_EXTENDED"),
         ("ATen", "org.pytorch.aten", "calls a function of PyTorch.*export the model"),
