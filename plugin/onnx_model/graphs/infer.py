@@ -25,6 +25,7 @@ from onnx import (
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, opset, static_shape
+from sartor.onnx_model.graphs.guarded_slices import inferred_types, slices_negative
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
 from sartor.onnx_model.graphs.resized_shapes import has_resizes, shape_in_f32, stand_in_for_resized
 from sartor.onnx_model.graphs.tensor_data import to_array
@@ -63,7 +64,7 @@ def infer_shapes(model: ModelProto) -> None:
         _type_loop_outputs(graph)
     inferred = _inferred(model)
     if may_learn_from_data(inferred):
-        inferred = _inferred(model, data_prop=True)
+        inferred = _inferred(model, inferred, data_prop=True)
     _take_types(model.graph, inferred.graph)
 
 
@@ -141,12 +142,13 @@ def check_shapes(model: ModelProto) -> None:
     _inferred(model, check_type=True, strict_mode=True)
 
 
-def _inferred(model: ModelProto, **options: bool) -> ModelProto:
+def _inferred(model: ModelProto, known: ModelProto | None = None, **options: bool) -> ModelProto:
+    """A copy with the types of all values; ``known`` and the options are those of ``inferred_types``."""
     skeleton = without_weights(model)
     replaced = {} if options.get("check_type") else _as_standard(skeleton.graph)
     try:
         with known_operators(node for graph in graphs(skeleton) for node in graph.node):
-            inferred = _with_resized(skeleton, replaced, options)
+            inferred = _with_resized(skeleton, replaced, known, options)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
         raise UnsupportedModelError(_contradiction(_first_line(error), model)) from None
     for index, node in replaced.items():
@@ -154,15 +156,16 @@ def _inferred(model: ModelProto, **options: bool) -> ModelProto:
     return inferred
 
 
-def _with_resized(skeleton: ModelProto, replaced: dict[int, NodeProto], options: Mapping[str, bool]) -> ModelProto:
+def _with_resized(
+    skeleton: ModelProto, replaced: dict[int, NodeProto], known: ModelProto | None, options: Mapping[str, bool]
+) -> ModelProto:
     """Infer types, with the sizes that runtimes give to results of Resize; adds the nodes that stand-ins replace."""
     if has_resizes(skeleton.graph):
-        types = shape_inference.infer_shapes(skeleton)
+        types = inferred_types(skeleton)
         while resized := stand_in_for_resized(skeleton.graph, types.graph):
             replaced.update(resized)
-            types = shape_inference.infer_shapes(skeleton)
-    inferred: ModelProto = shape_inference.infer_shapes(skeleton, **options)
-    return inferred
+            types = inferred_types(skeleton)
+    return inferred_types(skeleton, known, **options)
 
 
 def _as_standard(graph: GraphProto) -> dict[int, NodeProto]:
@@ -206,7 +209,7 @@ _FAILURES = (defs.SchemaError, shape_inference.InferenceError, checker.Validatio
 def _infer_strictly(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto) -> dict[str, TypeProto]:
     read = {name for name in node.input if name}
     types = {name: kind for name in read if (kind := editor.type(name)) is not None}
-    if node.domain or len(types) != len(read):
+    if node.domain or len(types) != len(read) or any(slices_negative(node, kind) for kind in types.values()):
         return {}
     values = {
         name: tensor for name in types if (tensor := editor.tensor(name)) and math.prod(tensor.dims) <= _VALUES_KEPT

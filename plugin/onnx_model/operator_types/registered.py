@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -42,6 +42,17 @@ def _is_registered(domain: str, name: str) -> bool:
 def _registrable(domain: str, name: str) -> defs.OpSchema:
     """A schema for ONNX's registry: it infers results, and leaves it to the lowerings to check operands."""
     schema = schemas()[domain, name]
+    return operator_schema(name, domain, lambda context: _infer(context, schema))
+
+
+def operator_schema(name: str, domain: str, infer: Callable[[Any], None]) -> defs.OpSchema:
+    """A schema of an operator of any tensors.
+
+    Args:
+        name: of the operator.
+        domain: of the operator.
+        infer: sets types of results in an ``onnx.shape_inference.InferenceContext``.
+    """
     parameter, option = defs.OpSchema.FormalParameter, defs.OpSchema.FormalParameterOption.Variadic
     every = sorted({f"tensor({kind})" for kind in _tensor_kinds()})
     registrable = defs.OpSchema(
@@ -53,7 +64,7 @@ def _registrable(domain: str, name: str) -> defs.OpSchema:
         type_constraints=[(_ANY, every, "")],
     )
     # The stubs know no context, and no exception of it.
-    registrable.set_type_and_shape_inference_function(lambda context: _infer(context, schema))
+    registrable.set_type_and_shape_inference_function(infer)
     return registrable
 
 

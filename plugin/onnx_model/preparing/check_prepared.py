@@ -101,6 +101,19 @@ def check_sizes(model: ModelProto) -> tuple[str, ...]:
     return ()
 
 
+def check_negative(model: ModelProto) -> tuple[str, ...]:
+    """Check that no size is negative before onnxslim infers shapes, which slices of one let end; changes nothing.
+
+    Raises:
+        UnsupportedModelError: a value has a negative size, and there are slices.
+    """
+    editor = GraphEditor(model.graph)
+    if any(node.op_type == "Slice" for node in editor.nodes):
+        for node in editor.nodes:
+            _check_negative(node, editor)
+    return ()
+
+
 def check_training(model: ModelProto) -> tuple[str, ...]:
     """Check that no Dropout drops values, before onnxslim removes each of them; changes nothing.
 
@@ -166,6 +179,11 @@ def _check_results(node: NodeProto, editor: GraphEditor) -> None:
             )
         if name:
             _check_size(name, f"{describe_node(node)} computes", editor)
+    _check_negative(node, editor)
+
+
+def _check_negative(node: NodeProto, editor: GraphEditor) -> None:
+    for name in node.output:
         if name and min(editor.shape(name) or (0,), default=0) < 0:
             raise UnsupportedModelError(
                 f"{describe_node(node)} computes a value of shape {list(editor.shape(name) or ())}: what it reads is "

@@ -20,7 +20,12 @@ from sartor.onnx_model.graphs.prepared import Change, PreparedModel, TensorInfo
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.operator_types.alike import WITH_BODIES
 from sartor.onnx_model.preparing.bindings import bind_values, bound_inputs, free_shapes, record_bound
-from sartor.onnx_model.preparing.check_prepared import check_prepared, check_sizes, check_training
+from sartor.onnx_model.preparing.check_prepared import (
+    check_negative,
+    check_prepared,
+    check_sizes,
+    check_training,
+)
 from sartor.onnx_model.preparing.contradicted_shapes import forget_contradicted
 from sartor.onnx_model.preparing.decided_shapes import forget_decided
 from sartor.onnx_model.preparing.noise_shapes import declare_noise
@@ -178,6 +183,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
     slice_shuffled,
     drop_unused,
     check_training,
+    check_negative,
     simplify,
     fold_batch_norm,
     flush_denormals,

@@ -70,6 +70,8 @@ def check_structure(model: ModelProto) -> None:
 def check_model(model: ModelProto) -> None:
     """Check data, dimensions, opsets, functions and operators of a model whose external data has been read.
 
+    Sizes that it declares as negative are open then.
+
     Raises:
         UnsupportedModelError: one of them is wrong; the message names the tensor or node.
     """
@@ -103,10 +105,13 @@ def _is_text(message: Message) -> bool:
 
 
 def _check_dimensions(model: ModelProto) -> None:
+    """Refuse sizes that nothing can have, and open negative ones: so some exporters write what is not known."""
     for message, owner in messages(model):
         if isinstance(message, TensorShapeProto.Dimension) and message.dim_value > MAX_DIMENSION:
             where = f" of {owner}" if owner else ""
             raise UnsupportedModelError(f"a declared shape{where} has the impossible dimension {message.dim_value}")
+        if isinstance(message, TensorShapeProto.Dimension) and message.dim_value < 0:
+            message.ClearField("dim_value")
 
 
 def _function_id(item: FunctionProto | NodeProto) -> _FunctionId:

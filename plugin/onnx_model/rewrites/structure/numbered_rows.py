@@ -10,10 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from onnx import ModelProto, NodeProto, ValueInfoProto, shape_inference
+from onnx import ModelProto, NodeProto, ValueInfoProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes
+from sartor.onnx_model.graphs.guarded_slices import inferred_types
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.operator_types.schemas import CONTRIB_DOMAIN
 
@@ -37,7 +38,7 @@ def take_numbered_rows(model: ModelProto) -> tuple[str, ...]:
 
 def _open_sizes(model: ModelProto) -> _Sizes:
     """The sizes of all values of known rank, by name, None where they are open."""
-    graph = shape_inference.infer_shapes(without_weights(model)).graph
+    graph = inferred_types(without_weights(model)).graph
     values = [value for value in (*graph.input, *graph.value_info, *graph.output) if _has_shape(value)]
     sizes = {
         value.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in value.type.tensor_type.shape.dim]

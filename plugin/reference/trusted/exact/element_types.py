@@ -6,6 +6,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker, shape_
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input
+from sartor.onnx_model.graphs.guarded_slices import inferred_types
 from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.graphs.walk import describe_node, graphs
 from sartor.reference.trusted.exact.operands import PRODUCTS, Quantised, key_of, product_of
@@ -18,7 +19,7 @@ def complete_types(model: ModelProto) -> None:
     if all(_is_typed(node, editor) for editor in editors(model.graph) for node in editor.nodes):
         return
     try:
-        inferred = shape_inference.infer_shapes(without_weights(model))
+        inferred = inferred_types(without_weights(model))
     except _FAILURES:
         return
     for graph, typed in zip(graphs(model.graph), graphs(inferred.graph), strict=True):

@@ -1,0 +1,139 @@
+"""ONNX's inference of shapes for models that may be wrong: a slice of a dimension of negative size ends its process.
+
+A window that is larger than its image gives such a size, and so may a damaged file. So between a slice and what it
+reads stands a node of an operator of its own, whose result has its operand's type, but no shape where a size is
+negative. Who reads the shapes finds the size in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cache
+from typing import Any
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs, helper, shape_inference
+
+from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.graphs.walk import drop_named, graphs
+from sartor.onnx_model.operator_types.registered import operator_schema
+
+_DOMAIN, _OPERATOR, _PREFIX = "sartor.checked", "Checked", "sartor.checked:"
+# Results of these may have a negative size where their operands have none: windows and pads that do not fit.
+_SOURCES = frozenset(
+    {
+        *("AveragePool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "LpPool", "MaxPool"),
+        *("MaxUnpool", "Pad", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
+    }
+)
+# The second operand of these says sizes.
+_SIZED = frozenset({"CenterCropPad", "DFT", "Expand", "Split", "TopK"})
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+
+
+def inferred_types(model: ModelProto, known: ModelProto | None = None, **options: bool) -> ModelProto:
+    """As ``onnx.shape_inference.infer_shapes``, of sizes that may be negative as well.
+
+    Args:
+        model: of which types are inferred.
+        known: the same with the types that inference finds without propagation of data, if that is asked for.
+        options: of ``onnx``.
+
+    Raises:
+        InferenceError: as ``onnx`` does.
+    """
+    if not _may_slice_negative(model):
+        return shape_inference.infer_shapes(model, **options)
+    # Data are not propagated through nodes of such operators: vectors that may be shapes are read as they are.
+    read = _vectors(known or inferred_types(model)) if options.get("data_prop") else frozenset()
+    _register()
+    guarded = ModelProto()
+    guarded.CopyFrom(model)
+    guarded.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
+    for graph in graphs(guarded.graph):
+        _guard(graph, read)
+    found: ModelProto = shape_inference.infer_shapes(guarded, **options)
+    for graph in graphs(found.graph):
+        _unguard(graph)
+    return found
+
+
+def slices_negative(node: NodeProto, kind: TypeProto) -> bool:
+    """Whether a node slices a value of a type with a negative size."""
+    return _is_slice(node) and _has_negative(kind)
+
+
+def _has_negative(kind: TypeProto) -> bool:
+    return any(dim.dim_value < 0 for dim in kind.tensor_type.shape.dim)
+
+
+def _is_slice(node: NodeProto) -> bool:
+    return node.op_type == "Slice" and not node.domain and len(node.input) > 0
+
+
+def _may_slice_negative(model: ModelProto) -> bool:
+    """Whether there are slices, and what may have a negative size: checking takes as long as inference does.
+
+    Descriptions of computed values are open where a file had a negative size.
+    """
+    every = [*graphs(model.graph)]
+    found = {node.op_type for graph in every for node in graph.node}
+    if "Slice" not in found:
+        return False
+    inputs = (value.type for value in model.graph.input)
+    return not found.isdisjoint(_SOURCES) or any(map(_has_negative, inputs)) or any(map(_counts_negative, every))
+
+
+def _counts_negative(graph: GraphProto) -> bool:
+    """Whether a size that nodes are given as a number is negative."""
+    given = {node.input[1] for node in graph.node if node.op_type in _SIZED and len(node.input) > 1}
+    constants = (tensor for tensor in graph.initializer if tensor.name in given and tensor.data_type in _INTEGERS)
+    return any(bool((to_array(tensor) < 0).any()) for tensor in constants)
+
+
+def _vectors(model: ModelProto) -> frozenset[str]:
+    """Values of integers that may be vectors."""
+    every = (value for graph in graphs(model.graph) for value in (*graph.input, *graph.value_info, *graph.output))
+    return frozenset(value.name for value in every if _may_be_vector(value.type.tensor_type))
+
+
+def _may_be_vector(tensor: TypeProto.Tensor) -> bool:
+    return tensor.elem_type in _INTEGERS and (not tensor.HasField("shape") or len(tensor.shape.dim) == 1)
+
+
+def _guard(graph: GraphProto, read: Collection[str]) -> None:
+    """Put the nodes in front of the slices of a graph, but for those of values that are read as they are."""
+    guarded = GraphProto()
+    for node in graph.node:
+        if _is_slice(node) and node.input[0] not in read:
+            checked = f"{_PREFIX}{node.output[0]}"
+            guarded.node.append(helper.make_node(_OPERATOR, node.input[:1], [checked], node.name, domain=_DOMAIN))
+            node.input[0] = checked
+        guarded.node.append(node)
+    if len(guarded.node) > len(graph.node):
+        del graph.node[:]
+        graph.node.extend(guarded.node)
+
+
+def _unguard(graph: GraphProto) -> None:
+    """Remove the nodes again, with the types of what they compute."""
+    added = [index for index, node in enumerate(graph.node) if node.domain == _DOMAIN]
+    for index in reversed(added):
+        # The slice behind it.
+        graph.node[index + 1].input[0] = graph.node[index].input[0]
+        del graph.node[index]
+    if added:
+        drop_named(graph.value_info, lambda name: name.startswith(_PREFIX))
+
+
+@cache
+def _register() -> None:
+    """Make the operator known to ONNX's inference, for all of the process's life."""
+    defs.register_schema(operator_schema(_OPERATOR, _DOMAIN, _infer))
+
+
+def _infer(context: Any) -> None:
+    kind = context.get_input_type(0)
+    if isinstance(kind, TypeProto) and _has_negative(kind):
+        kind = TypeProto(tensor_type=TypeProto.Tensor(elem_type=kind.tensor_type.elem_type))
+    if kind is not None:
+        context.set_output_type(0, kind)
