@@ -38,6 +38,7 @@ def files(
     threads: _Threads = 1,
     time_budget: _Budget = None,
     reduced: Annotated[bool, typer.Option("--reduced", help="Quantise weights to 7 bits.")] = False,
+    by_nncf: Annotated[bool, typer.Option("--nncf", help="Quantise by NNCF.")] = False,
     output: _Folder = _FOLDER,
 ) -> None:
     """Quantise, compile and time; ratios above 1 where Sartor's module is faster than the faster peer."""
@@ -45,7 +46,7 @@ def files(
     print("| network | CPU level | ms | ONNX Runtime | OpenVINO | faster peer / this | errors in the same order |")
     print("|---|---|---:|---:|---:|---:|---|")
     for network in networks:
-        model = quantised_file(network, output, reduced=reduced)
+        model = quantised_file(network, output, reduced=reduced, by_nncf=by_nncf)
         for level in levels.split(","):
             module = output / f"{model.stem}.{level}.{threads}.vmfb"
             compile_model(model, module, _config(level, threads, time_budget, output))

@@ -1,7 +1,8 @@
-"""Networks quantised as ONNX Runtime's tools quantise them."""
+"""Networks quantised as ONNX Runtime's tools quantise them, or NNCF."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from benchmarks.quantised_peer import has_attention
 from benchmarks.zoo import NETWORKS, sample_inputs, write
+from sartor.errors import UsageError
 from sartor.reference.tie_spread import rounds
 
 _SAMPLES = 4
@@ -27,7 +29,7 @@ class _Samples(CalibrationDataReader):  # type: ignore[misc]
         return next(self._feeds, None)
 
 
-def quantised_file(network: str, folder: Path, *, reduced: bool = False) -> Path:
+def quantised_file(network: str, folder: Path, *, reduced: bool = False, by_nncf: bool = False) -> Path:
     """The file of a quantised network, written unless there is one.
 
     A network with attention gets ranges that are found at run time, any other those of random samples: pairs around
@@ -37,6 +39,10 @@ def quantised_file(network: str, folder: Path, *, reduced: bool = False) -> Path
         network: of the zoo, or an ONNX file, whose open dimensions become 1; one that is quantised already stays so.
         folder: for the files.
         reduced: whether weights have 7 bits, with which no pair of products saturates.
+        by_nncf: whether NNCF quantises, as it does by default.
+
+    Raises:
+        UsageError: if NNCF is not installed.
     """
     source = write(network, folder) if network in NETWORKS else Path(network)
     model = onnx.load(source)
@@ -45,11 +51,15 @@ def quantised_file(network: str, folder: Path, *, reduced: bool = False) -> Path
         onnx.save(model, source)
     if rounds(model):
         return source
-    path = folder / f"{source.stem}.{'7' if reduced else '8'}bits.onnx"
+    path = folder / f"{source.stem}.{'nncf' if by_nncf else '7bits' if reduced else '8bits'}.onnx"
     if path.exists():
         return path
     prepared, unfinished = folder / f"{source.stem}.prepared.onnx", path.with_suffix(".unfinished")
     quant_pre_process(str(source), str(prepared))
+    if by_nncf:
+        onnx.save(_by_nncf(onnx.load(prepared)), unfinished)
+        unfinished.rename(path)
+        return path
     options: dict[str, Any] = {"per_channel": True, "reduce_range": reduced, "weight_type": QuantType.QInt8}
     if has_attention(model.graph):
         quantize_dynamic(prepared, unfinished, **options)
@@ -58,6 +68,22 @@ def quantised_file(network: str, folder: Path, *, reduced: bool = False) -> Path
         quantize_static(prepared, unfinished, _Samples(model), **form, **options)
     unfinished.rename(path)
     return path
+
+
+def _by_nncf(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A network as NNCF quantises it, with the same samples.
+
+    Raises:
+        UsageError: if NNCF is not installed.
+    """
+    try:
+        nncf = importlib.import_module("nncf")
+    except ImportError:
+        raise UsageError("NNCF is not installed; install it with: pip install 'sartor[peers]'") from None
+    samples = [sample_inputs(model, seed) for seed in range(_SAMPLES)]
+    kind = nncf.ModelType.TRANSFORMER if has_attention(model.graph) else None
+    found: onnx.ModelProto = nncf.quantize(model, nncf.Dataset(samples), subset_size=_SAMPLES, model_type=kind)
+    return found
 
 
 def _close(model: onnx.ModelProto) -> bool:

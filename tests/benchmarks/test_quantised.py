@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -12,6 +14,7 @@ from onnx import TensorProto, numpy_helper
 from benchmarks.quantised.__main__ import _row
 from benchmarks.quantised.beside import Run
 from benchmarks.quantised.files import quantised_file
+from sartor.errors import UsageError
 from tests.plugin.onnx_model.builders import model, node
 
 _RANDOM = np.random.default_rng(0)
@@ -31,6 +34,28 @@ def test_weights_have_8_or_7_bits(tmp_path: Path, reduced: bool, largest: int) -
     (weight,) = (each for each in stored if each.dtype == np.int8 and each.ndim == 4)
     assert np.abs(weight.astype(int)).max() in (largest, largest - 1)
     assert quantised_file(str(path), tmp_path) == path
+
+
+def test_nncf_gets_the_samples_and_the_kind_of_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def quantize(given: onnx.ModelProto, samples: list[object], **settings: object) -> onnx.ModelProto:
+        asked.append((len(samples), settings))
+        return given
+
+    nncf = SimpleNamespace(quantize=quantize, Dataset=list, ModelType=SimpleNamespace(TRANSFORMER="transformer"))
+    monkeypatch.setitem(sys.modules, "nncf", nncf)
+    written = str(_written(tmp_path / "network.onnx"))
+    path = quantised_file(written, tmp_path, by_nncf=True)
+    assert (path.name, asked) == ("network.nncf.onnx", [(4, {"subset_size": 4, "model_type": None})])
+    assert quantised_file(written, tmp_path, by_nncf=True) == path
+    assert len(asked) == 1
+
+
+def test_without_nncf_the_way_to_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nncf", None)
+    with pytest.raises(UsageError, match=r"pip install 'sartor\[peers\]'"):
+        quantised_file(str(_written(tmp_path / "network.onnx")), tmp_path, by_nncf=True)
 
 
 def test_open_dimensions_become_one(tmp_path: Path) -> None:
