@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.rejection import RejectionError
@@ -12,7 +13,7 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.kernels.widened.packing import PairPacking, pack_pairs
-from sartor.codegen.kernels.widened.rows import WidenedRows
+from sartor.codegen.kernels.widened.rows import AdjoiningRows, WidenedRows
 from sartor.codegen.kernels.widened.sequence import sequence_strips
 from sartor.codegen.kernels.widened.strips import SCRATCH, Strip, WidenedStrips
 from sartor.codegen.kernels.widened.tilings import StripTiling, StripWork
@@ -32,12 +33,16 @@ def convolution_strips(
     Raises:
         RejectionError: if the layer cannot be computed so.
     """
-    packed = pack_pairs(convolution.filter, tiling.vectors * layer.lanes, layer.lanes, element)
+    adjoins, depth = taps_adjoin(convolution), convolution.filter.shape[1]
+    packed = pack_pairs(convolution.filter, tiling.vectors * layer.lanes, layer.lanes, element, adjoins=adjoins)
     read = convolution_operands(layer, convolution, packed.packing)
-    depth = convolution.filter.shape[1]
-    if read.image.block < depth:
+    if read.image.block < depth or (adjoins and read.image.column != depth):
         raise RejectionError("the channels of a pixel are not adjacent")
-    rows = WidenedRows(read.axes[0], read.axes[1].input, depth, read.image)
+    height, width = read.axes
+    rows = WidenedRows(height, width.input, depth, read.image)
+    if adjoins:
+        rows = AdjoiningRows(height, width.input, depth, read.image, width)
+        read = replace(read, axes=(height, rows.windows))
     contraction = _contraction(layer, convolution, tiling, read, packed, rows, element)
     contraction.check()
     if joins(convolution):
@@ -68,6 +73,13 @@ def _contraction(
     )
 
 
+def taps_adjoin(convolution: Convolution) -> bool:
+    """Whether the taps of a kernel row are multiplied as one sequence: then one of them has half a pair too many, where
+    else each has."""
+    _, depth, _, width = convolution.filter.shape
+    return depth % 2 == 1 and width > 1 and convolution.dilations[1] == 1
+
+
 def convolution_work(convolution: Convolution) -> StripWork:
     """What is cut into strips, for a convolution."""
     _, channels, height, width = convolution.result.shape
@@ -75,6 +87,8 @@ def convolution_work(convolution: Convolution) -> StripWork:
     pairs = -(-depth // 2)
     reach = (taps[0] - 1) * convolution.dilations[0]
     row, stride = 2 * pairs * convolution.image.shape[3], convolution.strides[0]
+    if taps_adjoin(convolution):
+        pairs, taps = -(-depth * taps[1] // 2), taps[:1]
     if joins(convolution):
         return StripWork(height * width, height * width, channels, pairs, True, lambda band: band * 2 * pairs)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import TensorType
-from sartor.codegen.ir.packing import Quantise, QuantiseWide, Step, cut
+from sartor.codegen.ir.packing import Quantise, QuantiseWide, Reshape, Step, Transpose, cut
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.isa.multipliers import check_sums
@@ -35,23 +35,38 @@ class PairPacking:
     """How filters are packed.
 
     Attributes:
-        packing: steps from ONNX's layout.
+        packing: the step from ONNX's layout.
         strides: strides of the packed filters, in bytes.
         meaning: converts sums to real numbers.
     """
 
-    packing: tuple[Step, ...]
+    packing: tuple[Quantise]
     strides: FilterStrides
     meaning: CentredSums
 
 
-def pack_pairs(filters: TensorType, panel: int, lanes: int, element: WordPairElement) -> PairPacking:
+def pack_pairs(
+    filters: TensorType, panel: int, lanes: int, element: WordPairElement, *, adjoins: bool = False
+) -> PairPacking:
     """Pack ``[OC, IC, KH, KW]`` to ``[panel, KH, KW, IC / 2, channel, 2]``, filled up with zeros.
+
+    Args:
+        filters: the filters.
+        panel: channels of a panel.
+        lanes: elements of a vector.
+        element: the instruction.
+        adjoins: whether the taps of a kernel row are one sequence, ``[panel, KH, 1, KW * IC / 2, channel, 2]``.
 
     Raises:
         RejectionError: if sums may exceed 32 bits.
     """
     channels, depth, height, width = filters.shape
+    if adjoins:
+        adjoined = TensorType((channels, width * depth, height, 1), filters.dtype)
+        found = pack_pairs(adjoined, panel, lanes, element)
+        (quantise,) = found.packing
+        steps = (Transpose((0, 3, 1, 2)), Reshape(adjoined.shape), *quantise.steps)
+        return replace(found, packing=(replace(quantise, steps=steps),))
     panels, pairs = _counts(depth, height * width, channels, panel, element)
     steps = cut(((panels, panel), (pairs, element.group), (height,), (width,)), (0, 4, 5, 2, 1, 3))
     return _packed(steps, 0, (height, width, pairs), panel, lanes, element)

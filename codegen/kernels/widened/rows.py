@@ -78,12 +78,16 @@ class WidenedRows:
         def every(row: Index) -> None:
             begin = asm.add(starts[0], asm.mul(row, self.image.row))
             into = asm.add(starts[1], asm.mul(asm.sub(row, rows[0]), self.row))
-            if self.depth == self.channels:
-                copy.run(begin, into, self.row)
-            else:
-                asm.repeat(0, self.width, 1, lambda pixel: self._pixel(copy, begin, into, pixel))
+            self._row(copy, begin, into)
 
         asm.repeat(*rows, 1, every)
+
+    def _row(self, copy: _Copy, begin: Index, into: Index) -> None:
+        """Copy one row."""
+        if self.depth == self.channels:
+            copy.run(begin, into, self.row)
+        else:
+            copy.asm.repeat(0, self.width, 1, lambda pixel: self._pixel(copy, begin, into, pixel))
 
     def _pixel(self, copy: _Copy, begin: Index, into: Index, pixel: Index) -> None:
         """Copy one pixel, and add a channel."""
@@ -91,6 +95,52 @@ class WidenedRows:
         start = asm.add(into, asm.mul(pixel, self.depth))
         copy.run(asm.add(begin, asm.mul(pixel, self.image.column)), start, self.channels)
         copy.zero(asm.add(start, self.channels))
+
+
+@dataclass(frozen=True)
+class AdjoiningRows(WidenedRows):
+    """Rows whose pixels adjoin, with their padding, so that the taps of a kernel row are one sequence of numbers.
+
+    A number of an odd one's last pair is that of another pixel, or arbitrary; its filter is zero.
+
+    Attributes:
+        columns: windows along W.
+    """
+
+    columns: Axis
+
+    @property
+    def depth(self) -> int:
+        """Numbers that the taps of a kernel row read."""
+        numbers = self.columns.kernel * self.channels
+        return numbers + numbers % _GROUP
+
+    @property
+    def row(self) -> int:
+        rest = self.columns.kernel * self.channels % _GROUP
+        return (self.columns.padding + self.width + self._after) * self.channels + rest
+
+    @property
+    def strides(self) -> ImageStrides:
+        return ImageStrides(0, self.row, self.channels, self.depth, self.depth)
+
+    @property
+    def windows(self) -> Axis:
+        """Windows along W over the copied rows, of which all taps are one."""
+        columns = self.columns
+        return Axis(columns.padding + self.width + self._after, columns.output, 1, columns.stride, 1, 0)
+
+    @property
+    def _after(self) -> int:
+        """Pixels of padding behind a row."""
+        return max(0, self.columns.pixel(self.columns.output - 1, self.columns.kernel - 1) + 1 - self.width)
+
+    def _row(self, copy: _Copy, begin: Index, into: Index) -> None:
+        asm, before = copy.asm, self.columns.padding * self.channels
+        copy.zeros(into, before)
+        first = asm.add(into, before)
+        copy.run(begin, first, self.width * self.channels)
+        copy.zeros(asm.add(first, self.width * self.channels), self._after * self.channels)
 
 
 class _Copy:
@@ -113,6 +163,10 @@ class _Copy:
         if whole < count:
             rest = count - lanes
             self._vector(asm.add(begin, rest), asm.add(into, rest), lanes)
+
+    def zeros(self, into: Index, count: int) -> None:
+        """Write zeros."""
+        self.asm.repeat(0, count, 1, lambda at: self.zero(self.asm.add(into, at)))
 
     def zero(self, into: Index) -> None:
         """Write a zero."""

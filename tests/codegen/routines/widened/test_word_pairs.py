@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from sartor.codegen.ir.layer import Layer, LayerKind
+from sartor.codegen.ir.layer import Layer, LayerKind, TensorType
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.kernels.isa.word_pairs import WIDE_WORD_PAIRS, WORD_PAIRS, WordPairElement
+from sartor.codegen.kernels.widened.packing import pack_pairs
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines.storing.integers import IntegerFactor
 from sartor.codegen.routines.widened.pairs import WordPairConvolution, WordPairProduct
 from tests.codegen.routines.harness import Subject, layers
-from tests.codegen.routines.widened.drawn import Wrong, drawn, model_of, unsupported, wrong_sums
+from tests.codegen.routines.widened.drawn import Drawn, Wrong, drawn, model_of, unsupported, wrong_sums
 from tests.thorough import in_turns
 
 # Vectors of 32 bytes, of 64, and of 16.
@@ -81,6 +82,35 @@ def _tried(offered: Mapping[str, Implementation], turn: int, config: pytest.Conf
         return in_turns(offered, turn, config)
     name = [*offered][turn % len(offered)]
     return {name: offered[name]}
+
+
+def test_taps_of_an_odd_number_of_channels_are_one_sequence() -> None:
+    """With any padding, more than a kernel has taps, and pixels that no window reads."""
+    adjoined, apart = (
+        pack_pairs(TensorType((16, 3, 5, 7), "f32"), 16, 8, WORD_PAIRS, adjoins=each).strides.panel
+        for each in (True, False)
+    )
+    assert (adjoined - 128, apart - 128) == (5 * 11 * 32, 5 * 14 * 32)
+    target = Target.create("cpu", "x86-64-v3")
+    if missing := unsupported(target):
+        pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
+    chosen = dict(
+        enumerate(
+            [
+                Drawn((2, 3, 9, 10), 17, (7, 7), (2, 2), (1, 1), (3, 3, 3, 3), False, -128),
+                Drawn((1, 3, 5, 6), 9, (3, 3), (1, 1), (1, 1), (0, 4, 1, 0), True, 7),
+                Drawn((1, 5, 4, 5), 8, (2, 3), (1, 3), (2, 1), (1, 0, 0, 0), False, 127),
+                Drawn((1, 7, 3, 2), 3, (1, 2), (1, 1), (1, 1), (0, 0, 0, 5), False, 0),
+            ]
+        )
+    )
+    subjects = {
+        each.name: Subject(each, weights, _implementations(each, target))
+        for each, weights in layers({"drawn": lambda: model_of(chosen)})
+        if each.task.weights
+    }
+    assert len(subjects) == len(chosen)
+    assert wrong_sums(subjects, chosen, target) == []
 
 
 def test_a_faster_instruction_is_preferred() -> None:
