@@ -65,7 +65,7 @@ def pack_pairs(
         adjoined = TensorType((channels, width * depth, height, 1), filters.dtype)
         found = pack_pairs(adjoined, panel, lanes, element)
         (quantise,) = found.packing
-        steps = (Transpose((0, 3, 1, 2)), Reshape(adjoined.shape), *quantise.steps)
+        steps: tuple[Step, ...] = (Transpose((0, 3, 1, 2)), Reshape(adjoined.shape), *quantise.steps)
         return replace(found, packing=(replace(quantise, steps=steps),))
     panels, pairs = _counts(depth, height * width, channels, panel, element)
     steps = cut(((panels, panel), (pairs, element.group), (height,), (width,)), (0, 4, 5, 2, 1, 3))
