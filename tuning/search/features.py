@@ -10,15 +10,15 @@ import math
 
 from sartor.codegen.analysis.task_bounds import SIZES, ideal_cycles, kind_and_sizes, moving_cycles
 from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK, block_of
-from sartor.codegen.ir.machines.core import WIDE, Core
-from sartor.codegen.ir.variants.traits import DescribedVariant
+from sartor.codegen.ir.machines.core import LINE_BYTES, WIDE, Core
+from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, DescribedVariant
 from sartor.codegen.routine_registry import families, size_names
 
 _KINDS = ("convolution", "depthwise", "contraction", "pooling", "fused")
 _BYTES = {"bf16": 2, "f16": 2, "i8": 1, FOUR_BITS[USUAL_BLOCK]: 0.625}
 _NARROW_TYPES = (*_BYTES, "tf32")
 _FLOAT_BYTES = 4
-_LOOPS = "recurrence"
+_CONVOLUTION, _LOOPS = "convolution", "recurrence"
 # The product with the state, and all that is computed of it and of the inputs.
 _DISPATCHES_OF_STEP = 2
 
@@ -47,16 +47,30 @@ def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -
     if model is None:
         serial = sizes["depth"] * core.serial_cycles
         cycles = max(variant.traits.slowdown * ideal_cycles(sizes, core), serial)
-        return cycles / core.hertz + starting_seconds(facts, variant, core)
+        return cycles / core.hertz + stepping_seconds(facts, variant, core)
     own = _FLOAT_BYTES if variant.traits.reads_codes else _BYTES.get(_type_of(variant), _FLOAT_BYTES)
     saved = sizes["weights"] * max(own - _BYTES.get(variant.traits.weights or "", own), 0)
     moving = moving_cycles(sizes, core) * own - saved / core.bytes_per_cycle
     return max(model.cycles(sizes, variant.parameters, core), moving / _FLOAT_BYTES) / core.hertz
 
 
-def starting_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float:
-    """Seconds in which a variant starts dispatches behind its first, which every layer has: those of the steps that
-    code by IREE loops over, one after the other.
+def lowered_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float:
+    """About the least time that code by IREE takes for a convolution, whose output channels it has in the lanes of
+    vectors; 0 for other layers, and for kernels.
+
+    Raises:
+        ValueError: if ``facts`` cannot be parsed.
+    """
+    kind, sizes = kind_and_sizes(facts)
+    if kind != _CONVOLUTION or variant.traits.cost or variant.traits.estimate or core.gpu:
+        return 0.0
+    filled = sizes["channels"] / (-(-sizes["channels"] // core.lanes) * core.lanes)
+    return TILED_SLOWDOWN * sizes["operations"] / (core.operations_per_cycle * filled) / core.hertz
+
+
+def stepping_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float:
+    """Seconds that a variant takes for the steps of a loop behind its first, if each is dispatches of its own, as in
+    code by IREE: to start these, and to read from the cache the weights that they multiply the state by.
 
     Raises:
         ValueError: if ``facts`` cannot be parsed.
@@ -65,7 +79,10 @@ def starting_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -
     if kind != _LOOPS or not variant.traits.starts_steps:
         return 0.0
     # The steps are the first extent of what a loop gives.
-    return (_DISPATCHES_OF_STEP * sizes["batch"] - 1) * core.dispatch_cycles / core.hertz
+    steps, weights = sizes["batch"], sizes["weights"]
+    line = core.line_cycles if weights <= core.resident_bytes else core.far_line_cycles
+    starts = (_DISPATCHES_OF_STEP * steps - 1) * core.dispatch_cycles
+    return (starts + (steps - 1) * weights / LINE_BYTES * line) / core.hertz
 
 
 def features(facts: str, variant: DescribedVariant, core: Core = WIDE) -> list[float]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sartor.codegen.ir.machines.cuda import CudaArchitecture
 
 _FLOAT_BYTES = 4
-_LINE_BYTES = 64
+LINE_BYTES = 64
+"""Of a line of the cache."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Core:
     @property
     def lines(self) -> float:
         """Lines of the cache that a vector takes."""
-        return self.vector_bytes / _LINE_BYTES
+        return self.vector_bytes / LINE_BYTES
 
     @property
     def comparable(self) -> Core:

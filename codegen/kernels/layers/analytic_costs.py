@@ -39,12 +39,14 @@ class DirectCost:
 
     Attributes:
         weights: element type of the packed weights, which are widened where they are read; None for the model's own.
+        prepares: whether the image's numbers are converted where they are read, from 8 bits.
     """
 
     weights: str | None = None
+    prepares: bool = False
 
     def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
-        return _products(sizes, parameters, core, 1, self.weights)
+        return _products(sizes, parameters, core, 1, self.weights, prepares=self.prepares)
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,14 @@ class DotCost:
     group: int
     dtype: str
 
+    @property
+    def prepares(self) -> bool:
+        """Whether the image's numbers are changed before they are multiplied."""
+        return False
+
     def cycles(self, sizes: Sizes, parameters: _Numbers, core: Core = WIDE) -> float:
-        return max(_products(sizes, parameters, core, self.group), _reading_cycles(sizes, self.dtype, core))
+        products = _products(sizes, parameters, core, self.group, prepares=self.prepares)
+        return max(products, _reading_cycles(sizes, self.dtype, core))
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,9 @@ class WinogradCost:
         return (products + transforms) * sizes["batch"]
 
 
-def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int, narrow: str | None = None) -> float:
+def _products(
+    sizes: Sizes, parameters: _Numbers, core: Core, group: int, narrow: str | None = None, *, prepares: bool = False
+) -> float:
     """Cycles of sums in register tiles, ``group`` products in a step, by weights that are widened from ``narrow``."""
     rows, columns = positions(sizes)
     lines, width, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("lines", "columns", "vectors", "unroll"))
@@ -122,7 +132,7 @@ def _products(sizes: Sizes, parameters: _Numbers, core: Core, group: int, narrow
         unroll = 1
     tile = Shape(lines, width, wide, unroll)
     line_cycles = core.line_cycles * _BYTES.get(narrow or "", _FLOAT_BYTES) / _FLOAT_BYTES
-    step = tile.cycles(rows, columns, vectors, core, line_cycles, widens=narrow is not None)
+    step = tile.cycles(rows, columns, vectors, core, line_cycles, prepares=prepares, widens=narrow is not None)
     steps = step * sizes["depth"] / group
     tiles = -(-rows // lines) * -(-columns // width) * -(-vectors // wide)
     # A kernel row has a loop of its own.

@@ -17,7 +17,9 @@ from sartor.codegen.kernels.layers.analytic_costs import DirectCost, DotCost, Pa
 from sartor.codegen.kernels.loops.tiling import Tiling
 
 
-def dot_traits(common: Traits, family: str, element: DotElement | None, weights: str | None = None) -> Traits:
+def dot_traits(
+    common: Traits, family: str, element: DotElement | None, weights: str | None = None, storage: str | None = None
+) -> Traits:
     """Traits of a contraction in registers.
 
     Args:
@@ -25,6 +27,7 @@ def dot_traits(common: Traits, family: str, element: DotElement | None, weights:
         family: family of kernels that multiply single numbers.
         element: instruction that multiplies groups; None for single numbers in f32.
         weights: narrower type that filters are stored in, if single numbers in f32 are multiplied; None for f32.
+        storage: element type that activations are stored in; None for their own.
     """
     common = replace(common, sizes=Tiling.names())
     if weights == QUANTISED:
@@ -34,7 +37,10 @@ def dot_traits(common: Traits, family: str, element: DotElement | None, weights:
         wide = replace(common, family=family, cost=DirectCost())
         return replace(wide, family=f"{family}_by_narrow", cost=DirectCost(weights), weights=weights, wide=wide)
     if element is None:
-        return replace(common, family=family, cost=DirectCost())
+        own = replace(common, family=family, cost=DirectCost())
+        if storage != QUANTISED:
+            return own
+        return replace(own, cost=DirectCost(prepares=True), wide=replace(own, precision=None, converts=False))
     if element == PAIRS:
         return replace(common, family=family, cost=PairCost())
     # Sums of a few products in f16 are rounded.
@@ -52,6 +58,10 @@ class PacedCost(DotCost):
     """
 
     element: DotElement
+
+    @property
+    def prepares(self) -> bool:
+        return self.element.prepares
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         return super().cycles(sizes, parameters, self.element.core(core))

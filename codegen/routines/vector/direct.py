@@ -42,7 +42,7 @@ class Direct(ConvolutionRoutine):
 
     @property
     def traits(self) -> Traits:
-        return dot_traits(super().traits, "direct", self.element, self.weights)
+        return dot_traits(super().traits, "direct", self.element, self.weights, self.storage)
 
     @property
     def arithmetic(self) -> str | None:

@@ -51,7 +51,8 @@ class Product(ProductRoutine):
     @property
     def traits(self) -> Traits:
         is_plain = self.element is None and self.weights is None and self.storage is None
-        return replace(dot_traits(super().traits, "product", self.element, self.weights), opens=is_plain)
+        traits = dot_traits(super().traits, "product", self.element, self.weights, self.storage)
+        return replace(traits, opens=is_plain)
 
     @property
     def arithmetic(self) -> str | None:

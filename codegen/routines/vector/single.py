@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import Convolution
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import PLAIN_IMAGE
-from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
-from sartor.codegen.ir.variants.traits import Sizes, Traits
+from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.image_routine import ConvolutionRoutine
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.single.convolution import plane_tilings, planes_of_channels
+from sartor.codegen.kernels.single.costs import ColumnCost, LaneCost
 from sartor.codegen.kernels.single.plane import PlaneTiling
 from sartor.codegen.mlir.kernel_machine import CPU
 from sartor.codegen.mlir.machine import Machine
 
 # A vector of pixels is taken from as many loaded vectors as the stride.
 _MOST_STRIDE = 4
-# Steps of a sum that take as long as starting, finishing and storing a vector of sums.
-_AROUND = 8
-
-
-@dataclass(frozen=True)
-class PlaneCost:
-    """The cost of a multiply-add for each vector of pixels, or of input channels, and each output channel."""
-
-    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        vectors = -(-sizes["rows"] * sizes["columns"] // core.lanes)
-        sums = sizes["batch"] * vectors * sizes["channels"]
-        return sums * (sizes["depth"] + _AROUND) / core.multiplies
 
 
 @dataclass(frozen=True)
@@ -52,7 +39,8 @@ class SingleChannel(ConvolutionRoutine):
 
     @property
     def traits(self) -> Traits:
-        return replace(super().traits, family="single", sizes=PlaneTiling.names(), estimate=PlaneCost())
+        estimate = ColumnCost() if self.by_planes else LaneCost()
+        return replace(super().traits, family="single", sizes=PlaneTiling.names(), estimate=estimate)
 
     @property
     def is_single(self) -> bool:

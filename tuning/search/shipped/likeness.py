@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from statistics import median
@@ -11,9 +11,11 @@ from threading import Lock
 
 from sartor.codegen.analysis.task_bounds import kind_and_sizes
 from sartor.codegen.ir.machines.core import WIDE, Core
+from sartor.codegen.ir.variants.descriptor import without_parameters
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
-from sartor.tuning.search.features import analytic_seconds, starting_seconds
+from sartor.tuning.search.features import analytic_seconds, lowered_seconds, stepping_seconds
+from sartor.tuning.search.shipped.left_out import left_out
 from sartor.tuning.search.shipped.stored_guide import stored_guide
 from sartor.tuning.search.shipped.times import path_of, shipped_samples
 
@@ -25,21 +27,30 @@ _MOST_UNSEEN = 0.1
 _HIDDEN = 0.5
 # The least that widening costs a kernel.
 _WIDENING = 1.02
-
+# Of fewer samples of a kind of kernel a model learns the tasks, and not the kernel.
+_FEWEST_OF_KIN = 8
+# What the least task takes by the package's times, which is in all of them and in no analytic model.
+_START = 0.4e-6
+_OWN = "f32"
 
 Kin = tuple[object, ...]
 
 
 def kin(variant: DescribedVariant) -> Kin:
-    """Variants with equal values are comparable: a model that has seen some predicts the others."""
+    """Variants with equal values are comparable: a model that has seen some predicts the others.
+
+    So are kernels of a family, whatever they compute. Code by IREE for one kind of layer tells nothing of another kind.
+    """
     traits = variant.traits
     family = traits.family or variant.routine
-    return variant.dtype, family, traits.blocked, traits.weights, traits.transforms_filters
+    operation = "" if traits.cost or traits.estimate else without_parameters(variant.descriptor).rpartition("/")[2]
+    return variant.dtype, family, traits.blocked, traits.weights, traits.transforms_filters, operation
 
 
 def kin_in(samples: Iterable[Sample]) -> frozenset[Kin]:
     """What a model that is trained on samples can compare variants with."""
-    return frozenset(kin(sample.variant) for sample in samples)
+    counts = Counter(kin(sample.variant) for sample in samples)
+    return frozenset(each for each, count in counts.items() if count >= _FEWEST_OF_KIN)
 
 
 def predicted_seconds(
@@ -50,10 +61,12 @@ def predicted_seconds(
     A kernel of several layers competes with the sum of their times, one of any size with stock code, and one that
     multiplies groups of numbers by an instruction with those that multiply single ones. What a learned model makes of
     a kernel whose like it has not ``seen`` is about the time of others of the task, so its analytic model counts if
-    there is one: the instruction's at the pace at which the learned model takes the task's other kernels to run, and
-    that of a kernel by filters in fewer bytes at the pace of the same kernel by filters as the model has them.
+    there is one: an instruction's, or that of a family of kernels of which none was seen, at the pace at which the
+    learned model takes the task's other kernels to run, and that of a kernel by filters in fewer bytes, or of images in
+    8 bits, at the pace of the same kernel in the model's types.
 
-    Of layers that loop over steps nothing was seen, so what code by IREE takes to start each of their steps is added.
+    Code by IREE was seen of layers for which it is not far slower than kernels. So of convolutions it has no less than
+    its products take, and of layers that loop over steps what each of these takes is added.
 
     Of a task whose weight is in blocks of integers, kernels that read these have their own models' times, and code that
     turns the weight into floats first has no less than by its own model: what was seen read floats.
@@ -73,8 +86,9 @@ def predicted_seconds(
         return analytic
     learned = _learned(facts, variants, model, seen, core)
     known = [kin(each) in seen for each in variants]
+    families = {family for _, family, *_ in seen}
     paces = [
-        found / own
+        max(found - _START, 0.0) / own
         for each, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
         if is_known and each.traits.cost is not None
     ]
@@ -83,14 +97,16 @@ def predicted_seconds(
 
     def predicted(variant: DescribedVariant, found: float, own: float, *, is_known: bool) -> float:
         traits = variant.traits
+        found = max(found, _START, lowered_seconds(facts, variant, core)) + stepping_seconds(facts, variant, core)
         if is_known:
-            started = found + starting_seconds(facts, variant, core)
-            return max(started, own) if has_codes and not traits.reads_codes else started
+            return max(found, own) if has_codes and not traits.reads_codes else found
         if traits.reads_codes:
             return model.pace * own
         if (traits.fuses or traits.opens) and traits.estimate is not None:
             return own
-        return pace * own if traits.instruction is not None and traits.cost is not None else found
+        is_alone = traits.family is not None and traits.family not in families
+        has_model = traits.cost is not None or (is_alone and traits.estimate is not None)
+        return _START + pace * own if (is_alone or traits.instruction is not None) and has_model else found
 
     return [
         predicted(each, found, own, is_known=is_known)
@@ -130,7 +146,8 @@ def _comparable(variant: DescribedVariant, seen: Set[Kin]) -> DescribedVariant:
     it has no model of its own."""
     if variant.traits.wide is None or kin(variant) in seen:
         return variant
-    wide = replace(variant, traits=variant.traits.wide)
+    traits = variant.traits.wide
+    wide = replace(variant, traits=traits, dtype=variant.dtype if traits.precision else _OWN)
     return wide if kin(wide) in seen or variant.traits.cost is None else variant
 
 
@@ -143,7 +160,7 @@ def is_covered(variants: Iterable[DescribedVariant], samples: Sequence[Sample]) 
 
 def guide(foreign: Sequence[Sample]) -> CostModel | None:
     """A model of foreign samples alone; None if there are none, or too few."""
-    return CostModel.fit(foreign, favours_fast=True) if foreign else None
+    return CostModel.fit([*foreign, *left_out(foreign)], favours_fast=True) if foreign else None
 
 
 @functools.lru_cache(maxsize=1)
@@ -177,7 +194,7 @@ def joint_model(
         return CostModel.fit(own, core=core)
     if not own:
         return guided_by
-    return CostModel.fit([*own, *at_pace_of(own, foreign, guided_by)], favours_fast=True)
+    return CostModel.fit([*own, *at_pace_of(own, [*foreign, *left_out(foreign)], guided_by)], favours_fast=True)
 
 
 def at_pace_of(own: Sequence[Sample], foreign: Sequence[Sample], model: CostModel) -> Sequence[Sample]:

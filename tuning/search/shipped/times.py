@@ -25,9 +25,11 @@ _FOLDER = Path(__file__).parent
 _FORMAT = 1
 # A file of which more samples name no routine was made for other kernels.
 _MOST_UNKNOWN = 0.05
-# Slower variants say little about which one is fastest, and are half of all.
-_MOST_SLOWDOWN = 5.0
 _UNITS = 1e6
+
+MOST_SLOWDOWN = 5.0
+"""Variants that are slower than so many times their task's fastest are left out: they say little about which one is
+fastest, and are half of all."""
 
 
 class MisfitError(ValueError):
@@ -86,7 +88,7 @@ def near_best(samples: Iterable[Sample]) -> list[Sample]:
     least: dict[str, float] = {}
     for each in found:
         least[each.facts] = min(each.seconds, least.get(each.facts, each.seconds))
-    return [each for each in found if each.seconds <= _MOST_SLOWDOWN * least[each.facts]]
+    return [each for each in found if each.seconds <= MOST_SLOWDOWN * least[each.facts]]
 
 
 def _order(sample: Sample) -> tuple[str, str, float]:
