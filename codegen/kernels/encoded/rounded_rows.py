@@ -2,6 +2,7 @@
 
 A block's numbers become ``q = round(x / scale)``, from -127 to 127, or from -32,767 to 32,767. They are stored in the
 order in which codes come out of words: the first codes of each byte or half of a word, then the second ones, and so on.
+No integers stand for the numbers of a block one of which is infinite: its scale is NaN, and so are the row's results.
 """
 
 from __future__ import annotations
@@ -212,7 +213,8 @@ class RoundedRows:
         """The scale of a block and its reciprocal, in all lanes, by the largest numbers of each lane."""
         largest = _across(asm, most, arith.maximumf)
         step = arith.mulf(largest, _splat(asm, 1 / most_integer(self.bytes)))
-        scale = arith.maximumf(step, _splat(asm, _LEAST_SCALE))
+        # An infinity minus itself is NaN.
+        scale = arith.addf(arith.maximumf(step, _splat(asm, _LEAST_SCALE)), arith.subf(largest, largest))
         return scale, arith.divf(_splat(asm, 1.0), scale)
 
     def _ordered(self, integers: ir.Value) -> ir.Value:

@@ -213,6 +213,26 @@ def test_rounded_rows_are_multiplied_exactly(imported: ImportedModel) -> None:
                     _check(name, variant, inputs[0], run(program, subject, variant, inputs))
 
 
+@pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(_TARGET)), reason="the CPU has no such instruction")
+def test_rows_with_infinities_have_no_numbers_as_results(imported: ImportedModel) -> None:
+    """Where rows are rounded, all results of such a row are NaN; sums in f32 are never infinite by the wrong sign."""
+    subjects = _subjects(imported, _TARGET, (BlockProduct(), BlockPanels(), BlockDotProduct(), BlockWordProduct()))
+    subjects = {name: subjects[name] for name in ("one_row", "eight_rows", "rest_of_long_block")}
+    program = opened(compiled(subjects, _TARGET), _TARGET, 1)
+    for name, subject in subjects.items():
+        for wrong in (np.inf, -np.inf, np.nan):
+            inputs = subject.inputs()
+            inputs[0].reshape(-1, inputs[0].shape[-1])[0, 40] = wrong
+            with np.errstate(invalid="ignore"):
+                expected = _expected(_CASES[name], inputs[0]).reshape(-1, _CASES[name].encoding.columns)
+            for variant in subject.implementations:
+                found = run(program, subject, variant, inputs).reshape(expected.shape)
+                is_rounded = variant.startswith(("block_dots", "block_words"))
+                assert np.array_equal(np.isfinite(found).all(-1), np.isfinite(expected).all(-1)), (name, variant)
+                same = np.isnan(found[0]) | np.isnan(expected[0]) | (found[0] == expected[0])
+                assert (np.isnan(found[0]) if is_rounded else same).all(), (name, variant, wrong)
+
+
 def _by_rows(subject: Subject) -> dict[str, Implementation]:
     """Code for several threads whose workgroups partition the rows."""
     target = replace(_TARGET, threads=2)
