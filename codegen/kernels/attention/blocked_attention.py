@@ -5,6 +5,7 @@ and then computes, for a tile of a few queries after the other, their scores wit
 sums of the values by them. What was summed before is scaled down where a block has a larger score than all before it
 (Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Dao et al., FlashAttention, 2022). So keys and
 values are read from memory once for all queries of a workgroup, and its memory does not depend on how many there are.
+Keys at the end of a block that a mask hides from all queries of a tile are left out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import most_of
 from sartor.codegen.kernels.attention.attention_kernel import FLOAT_BYTES, AttentionKernel
 from sartor.codegen.kernels.attention.head_code import HeadCode
+from sartor.codegen.kernels.attention.hidden_keys import HiddenKeys, may_hide_keys
 from sartor.codegen.kernels.attention.key_panels import KeyPanel
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -27,6 +29,8 @@ from sartor.codegen.mlir.iree_compiler import arith, ir
 
 # Worker threads have stacks of 128 KiB.
 _MOST_SCRATCH_BYTES = 60 << 10
+# Floats of memory for each query, to find what is hidden from it.
+_PER_QUERY = 3
 # Larger blocks correct sums less often.
 _MOST_BLOCK = 128
 
@@ -46,7 +50,7 @@ class BlockedAttention(AttentionKernel):
     @property
     def queries(self) -> int:
         """Most queries of a step, in whole tiles: as many as there are, or as leave memory for the smallest block."""
-        per_query = 2 * self.lanes + self.columns
+        per_query = 2 * self.lanes + self.columns + _PER_QUERY
         fitting = (_MOST_SCRATCH_BYTES // FLOAT_BYTES - self.lanes * self._per_key) // per_query
         most = -(-most_of(self.form.extents[2]) // self.rows) * self.rows
         return min(MOST_QUERIES, fitting, most) // self.rows * self.rows
@@ -54,7 +58,7 @@ class BlockedAttention(AttentionKernel):
     @property
     def block(self) -> int:
         """Keys of a panel, in whole vectors."""
-        left = _MOST_SCRATCH_BYTES // FLOAT_BYTES - self.queries * (2 * self.lanes + self.columns)
+        left = _MOST_SCRATCH_BYTES // FLOAT_BYTES - self.queries * (2 * self.lanes + self.columns + _PER_QUERY)
         most = -(-most_of(self.form.extents[3]) // self.lanes) * self.lanes
         return min(_MOST_BLOCK, left // self._per_key, most) // self.lanes * self.lanes
 
@@ -97,6 +101,8 @@ class _Scratch(NamedTuple):
         largest: the largest score of each query so far, in all elements of a vector.
         sums: for each query a vector, which adds up to the sum of its exponentials.
         totals: for each query the sum of the values by exponentials.
+        bounds: of the products of each query, where keys may be hidden.
+        seen: there, too, how many keys of a block each tile takes.
     """
 
     panel: ir.Value
@@ -104,6 +110,8 @@ class _Scratch(NamedTuple):
     largest: ir.Value
     sums: ir.Value
     totals: ir.Value
+    bounds: ir.Value
+    seen: ir.Value
 
     @staticmethod
     def of(asm: Assembler, kernel: BlockedAttention) -> _Scratch:
@@ -112,9 +120,11 @@ class _Scratch(NamedTuple):
         extents = (
             kernel.form.depth * kernel.block,
             kernel.rows * kernel.block,
-            *(vectors, vectors, kernel.queries * kernel.columns),
+            *(vectors, vectors, kernel.queries * kernel.columns, kernel.queries),
         )
-        return _Scratch(*(asm.scratch(extent, ir.F32Type.get()) for extent in extents))
+        places = asm.scratch(kernel.queries, ir.IntegerType.get_signless(64))
+        panel, scores, largest, sums, totals, bounds = (asm.scratch(each, ir.F32Type.get()) for each in extents)
+        return _Scratch(panel, scores, largest, sums, totals, bounds, places)
 
 
 class StepWriter:
@@ -124,6 +134,7 @@ class StepWriter:
         self._of, self._asm, self._head, self._scratch = of, head.asm, head, scratch
         self._first, self._count = queries
         self._panel = KeyPanel(head, scratch.panel, of.block)
+        self._hidden = HiddenKeys.of(head, scratch.bounds) if may_hide_keys(of.form) else None
 
     def write(self) -> None:
         """Emit all blocks of keys."""
@@ -133,11 +144,34 @@ class StepWriter:
         def take(first: Index) -> None:
             is_whole = isinstance(keys, int) and keys % block == 0
             count = block if is_whole else asm.minimum(block, asm.sub(keys, first))
-            self._panel.fill(first, count)
-            self._each_tile(lambda tile: self._take(tile, first, count))
+            if self._hidden is None:
+                self._panel.fill(first, count)
+                self._each_tile(lambda tile: self._take(tile, first, count))
+            else:
+                self._take_seen(self._hidden, first, count)
 
         asm.repeat(0, keys, block, take)
         self._each_tile(self._finish)
+
+    def _take_seen(self, hidden: HiddenKeys, first: Index, count: Index) -> None:
+        """Take the keys of a block that are not hidden into the sums of all queries."""
+        asm, scratch, lanes = self._asm, self._scratch, self._of.lanes
+
+        def find(tile: Index, most: list[ir.Value]) -> list[ir.Value]:
+            places = [asm.add(tile, row) for row in range(self._of.rows)]
+            before = [asm.load(scratch.largest, asm.mul(place, lanes), lanes) for place in places]
+            seen = hidden.seen([*zip(places, self._rows(tile), strict=True)], before, first, count)
+            asm.keep(scratch.seen, tile, seen)
+            return [asm.value(asm.maximum(most[0], seen))]
+
+        (most,) = asm.loop(0, self._count, self._of.rows, [asm.value(0)], find)
+        self._panel.fill(first, most)
+
+        def take(tile: Index) -> None:
+            seen = asm.kept(scratch.seen, tile)
+            asm.when(asm.less(0, seen), lambda: self._take(tile, first, seen))
+
+        self._each_tile(take)
 
     def _each_tile(self, body: Callable[[Index], None]) -> None:
         self._asm.repeat(0, self._count, self._of.rows, body)
@@ -161,6 +195,9 @@ class StepWriter:
             asm.store(self._head.splat(0.0), scratch.sums, asm.mul(query, lanes), lanes)
             for offset in self._places(query):
                 asm.store(self._head.splat(0.0), scratch.totals, offset, lanes)
+        if self._hidden is not None:
+            for row, query in enumerate(self._rows(tile)):
+                self._hidden.bound(asm.add(tile, row), query)
 
     def _places(self, query: Index) -> list[Index]:
         """Where the vectors of a query's total are."""

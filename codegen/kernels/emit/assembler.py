@@ -344,12 +344,12 @@ class Assembler(ControlFlow):
             kind = ir.MemRefType.get([elements], element)
             return memref.alloca(kind, [], [], alignment=_ALIGNMENT)
 
-    def keep(self, memory: ir.Value, slot: int, index: Index) -> None:
+    def keep(self, memory: ir.Value, slot: Index, index: Index) -> None:
         """Store an index in a memory of 64-bit integers, as ``scratch`` allocates it."""
         number = arith.index_cast(ir.IntegerType.get_signless(64), self.value(index))
         memref.store(number, memory, [self.value(slot)])
 
-    def kept(self, memory: ir.Value, slot: int) -> Index:
+    def kept(self, memory: ir.Value, slot: Index) -> Index:
         """Load an index that ``keep`` stored."""
         index: ir.Value = arith.index_cast(ir.IndexType.get(), memref.load(memory, [self.value(slot)]))
         return index
