@@ -1,7 +1,8 @@
-"""Attention over any number of queries and keys on a CPU, by one kernel."""
+"""Attention over any number of queries and keys, or over few queries, on a CPU, by one kernel."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import Task
@@ -17,6 +18,7 @@ from sartor.codegen.mlir.kernel_machine import kernel_machine
 
 # Queries of a tile, and vectors of keys whose scores are computed at once.
 _TILES = ((4, 4), (6, 2), (8, 2), (4, 2))
+_STAGES = 3
 
 
 def _tiles(task: Task) -> tuple[tuple[int, int], ...]:
@@ -31,7 +33,7 @@ def _tiles(task: Task) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True)
 class OpenAttentionKernel(AttentionRoutine):
-    """Scores of queries and keys, their softmax, and the sums of values, for any number of each.
+    """Scores of queries and keys, their softmax, and the sums of values, for any number of each, or a few queries.
 
     Parameters: ``rows`` of a tile, ``vectors`` of keys, and ``groups``, workgroups that partition the tiles.
 
@@ -48,13 +50,18 @@ class OpenAttentionKernel(AttentionRoutine):
         return Traits(fuses=True, opens=True, sizes=sizes, estimate=OpenAttentionCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        if task.opened is None:
-            return Rejected("its sizes are known")
+        stages = attention_stages(task)
+        shape = stages[0].task.results[0].shape if len(stages) >= _STAGES else ()
+        if len(shape) < _STAGES:
+            return Rejected("not a product, a softmax and a product")
+        *outer, queries, _ = shape
+        if task.opened is None and not 0 < queries <= MOST_FEW:
+            return Rejected(f"its sizes are known, and {queries} queries for each head of keys are not few")
         machine = kernel_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
-        tiles = task.results[0].elements // task.results[0].shape[-1]
+        heads = math.prod(outer)
         return [
-            {"rows": rows, "vectors": vectors, "groups": many_workgroups(-(-tiles // rows), machine.threads)}
+            {"rows": rows, "vectors": vectors, "groups": many_workgroups(heads * -(-queries // rows), machine.threads)}
             for rows, vectors in _tiles(task)
         ]

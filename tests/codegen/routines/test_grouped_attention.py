@@ -18,8 +18,10 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, variant
 from sartor.codegen.kernels.attention.attention_form import AttentionForm
 from sartor.codegen.kernels.attention.attention_loops import Strided
 from sartor.codegen.kernels.attention.head_code import HeadCode
+from sartor.codegen.kernels.attention.hidden_keys import HiddenKeys
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
 from sartor.codegen.routines.open_sizes.blocked_attention import BlockedAttentionKernel
 from sartor.frontend.imported_model import ImportedModel
 from sartor.runtime.driver.signature import Array
@@ -28,6 +30,7 @@ from tests.importing import imported_model
 from tests.tiny_models import Builder
 
 TARGET = Target.create("cpu")
+_Routine = BlockedAttentionKernel | OpenAttentionKernel
 MAX_ERROR = 2e-6
 DEPTH = 24
 
@@ -41,12 +44,16 @@ class Case:
         mask: "add" for an input that is added to scores, "choose" for one of truth values, "causal" for a weight.
         way: the op that repeats keys and values.
         is_turned: whether inputs and the result are by heads.
+        scale: of scores.
+        hidden: what "causal" adds to scores of later keys.
     """
 
     sizes: tuple[int, int, int, int, int]
     mask: str = ""
     way: str = "Expand"
     is_turned: bool = False
+    scale: float = 0.3
+    hidden: float = -1e9
 
 
 CASES = {
@@ -62,6 +69,19 @@ CASES = {
     "one_member": Case((8, 12, 1, 19, 19), "causal"),
     "one_head": Case((1, 1, 1, 128, 40), "add"),
     "one_query": Case((1, 1, 12, 1, 19), "add"),
+    "many_hidden": Case((1, 1, 2, 150, 300), "causal"),
+    "infinite": Case((1, 2, 2, 40, 40), "causal", hidden=-math.inf),
+    # Scores reach what hides others, so that nothing may be left out.
+    "weak": Case((1, 2, 2, 40, 40), "causal", scale=9.0, hidden=-100.0),
+    "opposite": Case((1, 2, 2, 40, 40), "causal", scale=-9.0, hidden=-100.0),
+}
+
+
+FEW = {
+    "token": Case((1, 4, 3, 1, 40)),
+    "token_masked": Case((1, 2, 4, 1, 129), "add"),
+    "tokens": Case((8, 4, 1, 5, 19), "add"),
+    "tokens_causal": Case((1, 2, 2, 4, 4), "causal", is_turned=True),
 }
 
 
@@ -88,12 +108,12 @@ def add(builder: Builder, name: str, case: Case) -> tuple[dict[str, tuple[int, .
     shapes = {f"{name}.{part}": shape for part, (_, shape) in zip("qkv", parts, strict=True)}
     turned = builder.op("Transpose", f"{name}.k.columns", repeated(parts[1][0]), perm=[0, 1, 3, 2])
     scores = builder.op("MatMul", f"{name}.scores", parts[0][0], turned)
-    scores = builder.op("Mul", f"{name}.scaled", scores, builder.constant(np.array(0.3, np.float32)))
+    scores = builder.op("Mul", f"{name}.scaled", scores, builder.constant(np.array(case.scale, np.float32)))
     if case.mask:
         mask = f"{name}.mask"
         shapes[mask] = (1, 1, queries, keys)
         if case.mask == "causal":
-            mask = builder.constant(np.triu(np.full(shapes.pop(mask)[2:], -1e9, np.float32), 1))
+            mask = builder.constant(np.triu(np.full(shapes.pop(mask)[2:], case.hidden, np.float32), 1))
         if case.mask == "choose":
             hidden = [builder.constant(np.array(value, np.float32)) for value in (0, -1e9)]
             mask = builder.op("Where", f"{name}.chosen", mask, *hidden)
@@ -125,8 +145,8 @@ def imported_cases(cases: dict[str, Case]) -> ImportedModel:
 Subjects = dict[str, tuple[Subject, list[Array]]]
 
 
-def found_subjects(cases: dict[str, Case]) -> Subjects:
-    """The attention of each case with its kernels and what it computes; and what it reads."""
+def found_subjects(cases: dict[str, Case], routine: _Routine) -> Subjects:
+    """The attention of each case with a routine's kernels and what it computes; and what it reads."""
     imported = imported_cases(cases)
     random = np.random.default_rng(3)
     given = dict[str, Array]()
@@ -141,14 +161,14 @@ def found_subjects(cases: dict[str, Case]) -> Subjects:
         # Where a layer turns the keys, it is part of the attention; another may make the mask.
         sources = {ref.source for ref in fusion.layer.inputs} - {None}
         if all(source and "for_heads" in source for source in sources):
-            subject = Subject(fusion.layer, imported.weights, kernels(fusion), expected[name])
+            subject = Subject(fusion.layer, imported.weights, kernels(fusion, routine), expected[name])
             if subject.implementations:
                 subjects[name] = subject, [*_inputs(fusion, cases[name], given)]
     return subjects
 
 
-def kernels(fusion: Fusion) -> dict[str, Implementation]:
-    variants = variants_of(BlockedAttentionKernel(), fusion.layer.task, TARGET)
+def kernels(fusion: Fusion, routine: _Routine) -> dict[str, Implementation]:
+    variants = variants_of(routine, fusion.layer.task, TARGET)
     return {each.descriptor: each.implementation for each in variants if not isinstance(each, Rejected)}
 
 
@@ -166,7 +186,7 @@ def _inputs(fusion: Fusion, case: Case, given: dict[str, Array]) -> Iterator[Arr
 
 @pytest.fixture(scope="module")
 def subjects() -> Subjects:
-    return found_subjects(CASES)
+    return found_subjects(CASES, BlockedAttentionKernel())
 
 
 def error(subject: Subject, found: Array) -> float:
@@ -181,6 +201,24 @@ def test_each_head_has_its_own_queries_and_its_groups_keys(subjects: Subjects) -
     for name, subject in chosen.items():
         (descriptor,) = subject.implementations
         assert error(subject, run(program, subject, descriptor, subjects[name][1])) < MAX_ERROR, name
+
+
+def test_few_queries_of_known_sizes_have_a_kernel_that_threads_share() -> None:
+    subjects = found_subjects(FEW, OpenAttentionKernel())
+    assert {*subjects} == {*FEW}
+    program = load({name: subject for name, (subject, _) in subjects.items()}, TARGET, 2)
+    for name, (subject, inputs) in subjects.items():
+        batches, groups, *_ = FEW[name].sizes
+        for descriptor in subject.implementations:
+            assert error(subject, run(program, subject, descriptor, inputs)) < MAX_ERROR, (name, descriptor)
+        listed = OpenAttentionKernel().parameters(subject.task, TARGET)
+        assert not isinstance(listed, Rejected)
+        assert all(int(str(each["groups"])) >= min(batches * groups, 14) for each in listed)
+
+
+def test_many_queries_of_known_sizes_have_another_kernel(subjects: Subjects) -> None:
+    subject, _ = subjects["none"]
+    assert isinstance(OpenAttentionKernel().parameters(subject.task, TARGET), Rejected)
 
 
 def _alone(subject: Subject) -> Subject:
@@ -216,4 +254,30 @@ def test_wrong_groups_are_seen(
     fault(monkeypatch)
     (descriptor,) = subject.implementations
     found = run(load({name: subject}, TARGET, 1), subject, descriptor, inputs)
+    assert not error(subject, found) < 1000 * MAX_ERROR
+
+
+def test_hidden_keys_are_left_out(subjects: Subjects) -> None:
+    """Values of keys that a mask hides from all queries of a tile are not read."""
+    for name, is_left_out in (("many_hidden", True), ("causal", True), ("infinite", True), ("weak", False)):
+        (subject, inputs), case = subjects[name], CASES[name]
+        subject, keys = _alone(subject), case.sizes[-1]
+        *others, values = inputs
+        values = values.copy()
+        values.reshape(values.shape[0], keys, -1)[:, -1] = math.nan
+        (descriptor,) = subject.implementations
+        found = run(load({name: subject}, TARGET, 1), subject, descriptor, [*others, values])
+        assert bool(np.isfinite(found).any()) == is_left_out, name
+
+
+def test_bounds_that_are_too_small_are_seen(subjects: Subjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = HiddenKeys.bound
+
+    def wrong(self: HiddenKeys, place: Index, row: Index) -> None:
+        bound(replace(self, most=self.head.splat(0.0)), place, row)
+
+    monkeypatch.setattr(HiddenKeys, "bound", wrong)
+    subject, inputs = _alone(subjects["weak"][0]), subjects["weak"][1]
+    (descriptor,) = subject.implementations
+    found = run(load({"weak": subject}, TARGET, 1), subject, descriptor, inputs)
     assert not error(subject, found) < 1000 * MAX_ERROR
