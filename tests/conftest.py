@@ -15,11 +15,10 @@ import pytest
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.variants import routine
-from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.kept.values import KeptValues
-from tests.importing import imported_model
+from tests.importing import ImportedOf, imported_model
 from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
 from tests.units import is_unit, neither_compiling_nor_starting
@@ -31,8 +30,6 @@ os.environ["XDG_CACHE_HOME"] = _CACHE.name
 # A shell has what it starts in the background ignore Ctrl-C, which tests send; some would wait for its effect for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-ImportedOf = Callable[[str], ImportedModel]
 
 
 # Files that take minutes, the longest first. Where processes share the tests, one that began last would be waited for

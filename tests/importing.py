@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,11 @@ from onnx import ModelProto
 
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+
+ImportedOf = Callable[[str], ImportedModel]
+"""The fixture ``imported_of``."""
+ModelFile = Callable[[str], Path]
+"""The fixture ``model_file``."""
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="models-of-tests-")
 _known: dict[tuple[bytes, bytes], ImportedModel] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from benchmarks.cuda import stock_signature
 from benchmarks.peers import build_stock
 from sartor.config import CompileConfig
 from sartor.pipeline import compile_model
-
-ModelFile = Callable[[str], Path]
+from tests.importing import ModelFile
 
 
 @pytest.fixture(autouse=True)

@@ -16,11 +16,10 @@ from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.config import CompileConfig
 from sartor.costing.listing import list_candidates
-from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 

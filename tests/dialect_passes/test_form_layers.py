@@ -19,13 +19,11 @@ from sartor.dialect_passes.form_layers import split_shared_pads
 from sartor.dialect_passes.partition import partition
 from sartor.errors import UnsupportedModelError
 from sartor.frontend.import_job import run_import
-from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.workers.protocol import WorkerError
 from tests.hash_seeds import printed_under_hash_seeds
-from tests.importing import imported_model
+from tests.importing import ImportedOf, imported_model
 from tests.tiny_models import MODELS, Builder
 
-ImportedOf = Callable[[str], ImportedModel]
 COMPILED = sorted(set(MODELS) - {"nothing_computed"})
 BOUNDARY = ("hal.tensor.import", "hal.tensor.barrier", "hal.tensor.export", "util.return")
 

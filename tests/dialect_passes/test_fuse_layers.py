@@ -11,11 +11,9 @@ from onnx import ModelProto
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.dialect_passes.fuse_layers import apply_fusions, find_fusions
-from sartor.frontend.imported_model import ImportedModel
-from tests.importing import imported_model
+from tests.importing import ImportedOf, imported_model
 from tests.tiny_models import Builder, Value
 
-ImportedOf = Callable[[str], ImportedModel]
 PAIRS = {"apart1+joined1": ("apart1", "joined1"), "apart2+joined2": ("apart2", "joined2")}
 IMAGE = (1, 8, 6, 6)
 OUTPUT: Value = ("y", IMAGE)

@@ -65,34 +65,32 @@ def test_tf32_is_planned_where_it_is_allowed_and_named_in_the_manifest(tmp_path:
 def test_a_plan_follows_from_an_imported_database_alone(tmp_path: Path) -> None:
     if is_available("cuda"):
         pytest.skip("this machine has a GPU, so layers are measured")
+    config = CompileConfig(target=Target.create("cuda", "sm_80"), jobs=1, database=tmp_path / "here.db")
+    check_imported_database(config, GPU, ".implicit{", tmp_path)
+
+
+def check_imported_database(config: CompileConfig, gpu: str, routine: str, folder: Path) -> None:
+    """Another variant of a routine is planned than by the model, where a database says that a GPU ran it fastest."""
     builder = Builder()
     product = builder.op("MatMul", "y", "x", builder.weight(256, 64))
-    model, there, here = tmp_path / "net.onnx", tmp_path / "there.db", tmp_path / "here.db"
+    model, there = folder / "net.onnx", folder / "there.db"
     onnx.save(builder.model([("x", (64, 256))], [(product, (64, 64))]), model)
-    config = CompileConfig(target=Target.create("cuda", "sm_80"), jobs=1, database=here)
-    predicted = compile_model(model, tmp_path / "predicted.vmfb", config).plan.layers[0].variant
-    other = _measured_elsewhere(model, config, there, besides=predicted)
-    file = str(tmp_path / "tuning.jsonl")
-    assert CliRunner().invoke(app, ["db", "export", file, "--tuning-db", str(there)]).exit_code == 0
-    assert CliRunner().invoke(app, ["db", "import", file, "--tuning-db", str(here)]).exit_code == 0
-    plan = compile_model(model, tmp_path / "measured.vmfb", config).plan
-    assert plan.layers[0].variant == other != predicted
-    assert plan.basis == f"measured on another machine, {GPU}"
-
-
-def _measured_elsewhere(model: Path, config: CompileConfig, database: Path, besides: str) -> str:
-    """Note in a database that a GPU ran all variants of the only layer, and another one than ``besides`` fastest."""
+    predicted = compile_model(model, folder / "predicted.vmfb", config).plan.layers[0].variant
     imported = imported_model(model)
     (case,) = tuned_cases(imported.graph, find_candidates(imported, config.planning, everything=False).variants)
-    tilings = (variant.descriptor for variant in case.variants if ".implicit{" in variant.descriptor)
-    fastest = next(tiling for tiling in tilings if tiling != besides)
-    with Store.open(database) as store, WorkerPool(1) as pool:
+    variants = [each.descriptor for each in case.variants]
+    fastest = next(each for each in variants if routine in each and each != predicted)
+    with Store.open(there) as store, WorkerPool(1) as pool:
         tuner = make_tuner(store, pool, config.planning.target, silent)
-        for each in case.variants:
-            seconds = 1e-6 if each.descriptor == fastest else 1e-3
-            key = replace(tuner.key(case, each.descriptor), hardware=GPU)
-            store.put(Measurement(key, Status.OK, (seconds,), facts=case.facts))
-    return fastest
+        for variant in variants:
+            key = replace(tuner.key(case, variant), hardware=gpu)
+            store.put(Measurement(key, Status.OK, (1e-6 if variant == fastest else 1e-3,), facts=case.facts))
+    file = str(folder / "tuning.jsonl")
+    for action, database in (("export", there), ("import", config.database)):
+        assert CliRunner().invoke(app, ["db", action, file, "--tuning-db", str(database)]).exit_code == 0
+    plan = compile_model(model, folder / "measured.vmfb", config).plan
+    assert plan.layers[0].variant == fastest
+    assert plan.basis == f"measured on another machine, {gpu}"
 
 
 @pytest.mark.parametrize("order", [None, (0, 2, 1), (1, 2, 0)], ids=["keys by columns", "turned", "by heads"])

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,9 @@ import pytest
 from sartor.runtime.manifest import read_manifest
 from sartor.tuning.records.measurement import MeasurementKey, Status
 from sartor.tuning.store.store import Store
+from tests.importing import ModelFile
 from tests.plugin.calling import program
 
-ModelFile = Callable[[str], Path]
 MODEL = "residual"
 # A few variants are enough to disturb.
 PIN = "*=*/conv2d.direct{*unroll=1*"

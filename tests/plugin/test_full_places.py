@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,10 +12,10 @@ import pytest
 
 from sartor.tuning.store.sqlite.schema import MIGRATIONS
 from sartor.tuning.store.store import Store
+from tests.importing import ModelFile
 from tests.plugin.calling import program
 from tests.plugin.full_disk import run_on_small_disk, run_read_only
 
-ModelFile = Callable[[str], Path]
 MODEL = "residual"
 # Opens a database as compilations do, and says how many measurements it has and whether it keeps more.
 _OPEN = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +11,14 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.errors import InfeasibleError, UsageError
-from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import compile_model, replay_plan
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.pin import Pin
+from tests.importing import ImportedOf, ModelFile
 from tests.plugin.calling import call, parsed
-
-ImportedOf = Callable[[str], ImportedModel]
-ModelFile = Callable[[str], Path]
 
 MODEL = "separable"
 FUSED = ["apart1+joined1", "apart2+joined2"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,9 @@ from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import ImportedOf, ModelFile
 from tests.tiny_models import Builder
 
-ImportedOf = Callable[[str], ImportedModel]
-ModelFile = Callable[[str], Path]
 MODEL = "lenet"
 FOREIGN = "x86_64:x86-64-v3" if platform.machine() in ("aarch64", "arm64") else "aarch64:neoverse-n1"
 

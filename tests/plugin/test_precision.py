@@ -19,7 +19,6 @@ from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.errors import UsageError
-from sartor.frontend.imported_model import ImportedModel
 from sartor.pipeline import replay_plan
 from sartor.policies import Precision
 from sartor.reference.expected_outputs import Expectation
@@ -29,10 +28,9 @@ from sartor.runtime.manifest import read_manifest
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.records.plan import Plan
+from tests.importing import ImportedOf, ModelFile
 from tests.plugin.calling import Result, assert_refused, call, parsed
 
-ModelFile = Callable[[str], Path]
-ImportedOf = Callable[[str], ImportedModel]
 MODEL = "residual"
 PIN = "conv*=cpu:bf16/*"
 TILES = "conv*=cpu:bf16/*.tiles*"

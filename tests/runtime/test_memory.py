@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
-from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
 from sartor.runtime.driver.signature import Signature, TensorSpec
 from sartor.runtime.memory import allocated_bytes
 from sartor.tuning.networks.build_job import NetFiles, UnsplitNetwork, build_net
-
-ImportedOf = Callable[[str], ImportedModel]
+from tests.importing import ImportedOf
 
 
 def test_inputs_and_outputs_count_and_mapped_weights_do_not(imported_of: ImportedOf, tmp_path: Path) -> None:

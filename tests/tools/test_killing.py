@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.importing import ModelFile
 from tools.killing import BrokenPromiseError, Scene, kill_at
-
-ModelFile = Callable[[str], Path]
 
 
 def test_four_that_share_a_database_lose_nothing_and_leave_nothing(model_file: ModelFile, tmp_path: Path) -> None:

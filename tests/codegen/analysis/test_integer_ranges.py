@@ -16,7 +16,7 @@ from sartor.frontend.constant_folding import evaluate
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
-from tests.importing import imported_model
+from tests.importing import ImportedOf, imported_model
 
 X, Y = ("x", TensorProto.FLOAT, (3, 7, 5)), ("y", TensorProto.FLOAT, None)
 TABLE = ("table", TensorProto.FLOAT, (3, 7))
@@ -64,8 +64,6 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "quotient": lambda: model("Div", [indices(4), ("by", TensorProto.INT64, (4,))], INTEGERS),
     "number": lambda: model("Cast", [indices(4)], to=TensorProto.FLOAT),
 }
-
-ImportedOf = Callable[[str], ImportedModel]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,12 @@ from sartor.codegen.linking.planned_memory import peak_of, without_code
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
 from sartor.costing.listing import list_candidates
-from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import unsplit_recipe
 from sartor.runtime.memory import allocated_bytes
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net, planned_memory
 from sartor.tuning.records.signature import net_signature
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 ENTRY = """

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.scratch import aligned, scratch_bytes, scratch_of
 from sartor.codegen.routines import routines_for
 from sartor.costing.listing import list_candidates
-from sartor.frontend.imported_model import ImportedModel
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 PADDED = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,10 +33,9 @@ from sartor.runtime.module import open_module
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net
+from tests.importing import ImportedOf, ModelFile
 from tests.tiny_models import MODELS
 
-ImportedOf = Callable[[str], ImportedModel]
-ModelFile = Callable[[str], Path]
 TARGET = Target.create("cpu")
 COMPILED = sorted(set(MODELS) - {"constant_output", "nothing_computed"})
 IMAGES = ["batch", "blocks", "lenet", "residual", "shared_pad", "split", "squeeze_excite"]

@@ -28,6 +28,8 @@ from tests.emulated import EmulatedProgram
 from tests.importing import imported_model
 
 Signature = tuple[list[TensorType], list[TensorType]]
+Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
+"""Layers with their models' weights, by name."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ What they compute is run on the CPU, without the attribute that tells IREE by wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +19,8 @@ from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
 from sartor.codegen.routines import LOW_PRECISION
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.iree_tiled.cooperative import CooperativePatches, CooperativeProduct
-from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
-from tests.codegen.routines.harness import Subject, compiled, layers, load, relative_errors, translated
+from tests.codegen.routines.harness import Found, Subject, compiled, layers, load, relative_errors, translated
 from tests.codegen.routines.layer_cases import Cases, Follower
 
 pytestmark = pytest.mark.vulkan
@@ -46,8 +44,6 @@ ROUNDED = 5e-3
 _COMPILATION_INFO = re.compile(
     r"compilation_info = #iree_codegen\.compilation_info<[^\n]*?subgroup_size = \d+, \{[^}]*\}>>"
 )
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 def _model() -> ModelProto:

@@ -3,8 +3,6 @@ candidate 0 computes of the same numbers, but for their last rounding."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from sartor.codegen.ir.layer import Layer
@@ -15,13 +13,10 @@ from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.product import Product
-from sartor.runtime.driver.signature import Array
-from tests.codegen.routines.harness import Subject, layers, load
+from tests.codegen.routines.harness import Found, Subject, layers, load
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_model
 from tests.codegen.routines.layer_cases import Cases
 from tests.codegen.routines.narrow import rounded_subject, wrong
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 KERNELS = ("dots", "dots_to_f32", "direct", "product", "window")
 

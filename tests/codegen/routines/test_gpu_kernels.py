@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from itertools import islice
 
 import numpy as np
@@ -16,9 +15,8 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
 from sartor.codegen.kernels.isa.pairs import check_even
 from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES, routines_for
-from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
-from tests.codegen.routines.harness import Subject, compiled, layers, load, run
+from tests.codegen.routines.harness import Found, Subject, compiled, layers, load, run
 from tests.codegen.routines.layer_cases import Cases, Follower
 from tests.devices import needs_vulkan
 
@@ -34,8 +32,6 @@ PAIRS = ("direct_pairs", "product_pairs")
 # Layers of which every tiling by pairs runs.
 ALL_TILINGS = ("wide_loads", "rows")
 MAX_ERROR = 1e-5
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 def _model() -> ModelProto:

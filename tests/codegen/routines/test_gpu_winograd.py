@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 
 import numpy as np
@@ -17,9 +16,8 @@ from sartor.codegen.kernels.winograd.geometry import WinogradTiling
 from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd, SubgroupWinograd
-from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
-from tests.codegen.routines.harness import Subject, compiled, layers, load, run, translated
+from tests.codegen.routines.harness import Found, Subject, compiled, layers, load, run, translated
 from tests.codegen.routines.layer_cases import Cases
 from tests.devices import needs_vulkan
 
@@ -30,8 +28,6 @@ ELSEWHERE = ("ampere", "rdna3", "valhall4")
 ROUTINE = SubgroupWinograd()
 # Of tiles of 2x2 and 4x4; the larger ones multiply by numbers up to 8.
 MAX_ERROR = 5e-5
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 def _model() -> ModelProto:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -19,9 +18,8 @@ from sartor.codegen.mlir.gpu_machine import HALF_ARITHMETIC, gpu_machine
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.product import Product
-from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
-from tests.codegen.routines.harness import Subject, compiled, layers, load, translated
+from tests.codegen.routines.harness import Found, Subject, compiled, layers, load, translated
 from tests.codegen.routines.layer_cases import Cases, Follower
 from tests.codegen.routines.narrow import ROUNDING, rounded, rounded_subject, run_stored
 from tests.devices import needs_vulkan
@@ -34,8 +32,6 @@ ELSEWHERE = ("ampere", "rdna3", "valhall4")
 ALL_TILINGS = ("wide_loads",)
 # Sums of 16 products of about the same size in f16: their roundings add up like a random walk.
 CHAIN = 4
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 def _model() -> ModelProto:

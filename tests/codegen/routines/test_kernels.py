@@ -15,13 +15,19 @@ from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
 from sartor.tuning.records.hardware import host
-from tests.codegen.routines.harness import Subject, compiled, layers, load, relative_errors, results_by_onnx_runtime
+from tests.codegen.routines.harness import (
+    Found,
+    Subject,
+    compiled,
+    layers,
+    load,
+    relative_errors,
+    results_by_onnx_runtime,
+)
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_cases, kernel_model
 from tests.emulated import EmulatedProgram, Emulator, emulator
 from tests.importing import imported_model
 from tests.thorough import in_turns, tried, with_each_routine
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 HOST = Target.create("cpu")
 AVX2 = Target.create("cpu", "x86-64-v3")

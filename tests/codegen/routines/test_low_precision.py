@@ -26,6 +26,7 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.module import open_module
 from sartor.tuning.records.hardware import host
 from tests.codegen.routines.harness import (
+    Found,
     Subject,
     compiled,
     layers,
@@ -44,8 +45,6 @@ from tests.codegen.routines.low_precision_cases import (
 from tests.codegen.routines.narrow import rounded_subject, wrong
 from tests.importing import imported_model
 from tests.thorough import in_turns, tried, with_each_routine
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 HOST = replace(Target.create("cpu"), withheld=unusable(MATRIX_FEATURES))
 AVX2 = Target.create("cpu", "x86-64-v3")

@@ -15,14 +15,12 @@ from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, varia
 from sartor.codegen.routines import ROUTINES
 from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
-from tests.codegen.routines.harness import Subject, layers, load, run
+from tests.codegen.routines.harness import Found, Subject, layers, load, run
 
 HOST = Target.create("cpu")
 TYPES: dict[str, type] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 CASES = ("conv3x3_residual", "conv3x3_odd_channels", "conv1x1_residual", "linear_gelu", "linear_one_row", "gemm")
 NARROW = {f"{each.traits.precision or 'own'} {each.name}": each for each in ROUTINES if each.traits.weights in TYPES}
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 def _variants(layer: Layer, routine: Routine) -> dict[str, Variant]:

@@ -6,7 +6,6 @@ that results are exact. Other numbers and tiles are rounded, and the transforms 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,12 +21,10 @@ from sartor.codegen.routines import ROUTINES
 from sartor.codegen.routines.vector.fused_winograd import FusedWinograd
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from tests.codegen.routines.harness import Subject, layers, load, run
+from tests.codegen.routines.harness import Found, Subject, layers, load, run
 from tests.codegen.routines.kernel_cases import kernel_model
 from tests.codegen.routines.layer_cases import Cases
 from tests.codegen.routines.narrow import rounded, rounded_subject, run_stored, wrong
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 HOST = Target.create("cpu", "host")
 STOCK = ROUTINES[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 from onnx import ModelProto
@@ -14,8 +12,7 @@ from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.routines.iree_tiled.region import RegionConvolution
-from sartor.runtime.driver.signature import Array
-from tests.codegen.routines.harness import Subject, compiled, layers, load, run
+from tests.codegen.routines.harness import Found, Subject, compiled, layers, load, run
 from tests.codegen.routines.layer_cases import Cases
 from tests.devices import needs_vulkan
 
@@ -25,8 +22,6 @@ HOST = Target.create("cpu")
 VULKAN = Target.create("vulkan")
 ROUTINES_OF_REGIONS = (RegionConvolution(), RegionConvolution("region_nchw", channels_last=False))
 MAX_ERROR = 1e-5
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 def _model() -> ModelProto:

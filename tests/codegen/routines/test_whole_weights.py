@@ -17,12 +17,11 @@ from sartor.codegen.ir.variants.routine import Rejected, Variant, variants_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
-from tests.codegen.routines.harness import Subject, layers, load, relative_errors, run
+from tests.codegen.routines.harness import Found, Subject, layers, load, relative_errors, run
 
 HOST = Target.create("cpu")
 CASES = ("conv3x3_residual", "conv3x3_odd_channels", "conv1x1_residual", "linear_gelu", "linear_one_row", "gemm")
 STORING = [each for each in ROUTINES if each.traits.weights == QUANTISED]
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 def _variants(layer: Layer) -> dict[str, Variant]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,11 +15,10 @@ from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.subgraphs.fusion import fuse
 from sartor.runtime.driver.signature import Array
-from tests.codegen.routines.harness import Subject, layers, load, run
+from tests.codegen.routines.harness import Found, Subject, layers, load, run
 from tests.tiny_models import Builder
 
 TARGET = Target.create("cpu")
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 def _operands() -> ModelProto:

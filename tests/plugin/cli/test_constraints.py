@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.importing import ModelFile
 from tests.plugin.calling import Result, assert_refused, call, parsed
 
-ModelFile = Callable[[str], Path]
 MODEL = "residual"
 LAYERS = 2
 

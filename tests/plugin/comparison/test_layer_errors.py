@@ -25,8 +25,8 @@ from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import Recipe
 from sartor.planning.recorded_recipe import recipe_of_plan
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 Compare = Callable[..., LayerComparison]
 
 CONFIG = CompileConfig(threads=1, jobs=1)

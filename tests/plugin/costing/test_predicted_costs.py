@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +27,8 @@ from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 FOREIGN = "x86_64:x86-64-v3" if platform.machine() in ("aarch64", "arm64") else "aarch64:neoverse-n1"
 CONFIG = CompileConfig(target=Target.create("cpu", FOREIGN), threads=1)
 ONE, OTHER = "Arm one [1]", "Arm other [2]"

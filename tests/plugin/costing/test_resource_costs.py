@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,9 +19,9 @@ from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import ImportedOf
 from tests.plugin.planning.selecting_fakes import tables_of
 
-ImportedOf = Callable[[str], ImportedModel]
 COLD = (Quantity.COLD,)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +18,9 @@ from sartor.precision.observe_job import show_only
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import output_error
-from tests.importing import imported_model
+from tests.importing import ImportedOf, imported_model
 from tests.tiny_models import Builder
 
-ImportedOf = Callable[[str], ImportedModel]
 # Every way in which a node becomes several layers, or several nodes one.
 TELLING = ("residual", "silu", "gelu", "shuffle", "split")
 COMPUTING = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.CONTRACTION)

@@ -22,7 +22,6 @@ from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 
-ImportedOf = Callable[[str], ImportedModel]
 CONFIG = CompileConfig(target=Target.create("cpu", "sapphirerapids"), threads=1, jobs=1)
 
 

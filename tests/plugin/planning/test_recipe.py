@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -27,8 +26,8 @@ from sartor.runtime.manifest import NOISE_FORMAT, SHIFTED_FORMAT, Manifest
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 CONFIG = CompileConfig(target=Target.create("cpu"))
 
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sartor.codegen.ir.layer import LayerKind
-from sartor.frontend.imported_model import ImportedModel
+from tests.importing import ImportedOf
 from tests.plugin.planning.two_devices import devices_of, selected, transfers
-
-ImportedOf = Callable[[str], ImportedModel]
 
 
 def test_layers_go_where_they_are_fastest_if_transfers_pay(imported_of: ImportedOf) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +12,13 @@ import pytest
 
 from sartor.codegen.ir.layer import ValueRef
 from sartor.config import CompileConfig
-from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import Precision
 from sartor.precision.calibration import calibrate
 from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.samples.sample_sets import DRAWN, sample_set
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.workers.pool import WorkerPool
-
-ImportedOf = Callable[[str], ImportedModel]
+from tests.importing import ImportedOf
 
 
 @pytest.fixture(scope="module")

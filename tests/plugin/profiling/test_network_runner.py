@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -30,8 +29,8 @@ from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks.profile_job import profile_nets
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers import calls
+from tests.importing import ModelFile
 
-ModelFile = Callable[[str], Path]
 OLD = b"what was there before"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,8 @@ from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError
 from sartor.tuning.store.store import Store
+from tests.importing import ModelFile
 
-ModelFile = Callable[[str], Path]
 MODEL = "residual"
 OLD = b"what was there before"
 

@@ -29,10 +29,10 @@ from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
-from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.programming.infeasible import LimitError
 from sartor.tuning.store.store import Store
+from tests.plugin.planning.plans import PLAN
 
 STRICT = ErrorBudget(RELATIVE, 1e-2, given=1e-4, narrow=True)
 USUAL = ErrorBudget(RELATIVE, 1e-2, narrow=True)
@@ -41,25 +41,7 @@ AMPLIFYING = ErrorBudget(RELATIVE, 1e-3, inherent=1e-2, amplifies=True)
 
 def recipe(*, unsplit: bool = False) -> Recipe:
     """A plan of no layers."""
-    plan = Plan(
-        model_sha256="",
-        target="cpu:",
-        threads=1,
-        unsplit=unsplit,
-        layers=(),
-        adapts=(),
-        objective="latency",
-        solver="none",
-        optimal=False,
-        gap=None,
-        predicted=None,
-        measured=None,
-        baseline=None,
-        memory=None,
-        first=None,
-        peak=None,
-        versions={},
-    )
+    plan = replace(PLAN, unsplit=unsplit, solver="none", optimal=False, gap=None, predicted=None)
     return Recipe(plan, LayerGraph((), (), ()), {})
 
 

@@ -15,7 +15,6 @@ from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import InfeasibleError
-from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.fused_choices import chosen_layers, is_inside, member_choices
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
@@ -29,9 +28,9 @@ from sartor.tuning.selection.problem.problem import Choice, Problem
 from sartor.tuning.selection.problem.selection import Selection, evaluate
 from sartor.tuning.selection.programming import ilp
 from sartor.tuning.transfers.conversions import adapts_between
+from tests.importing import ImportedOf
 from tests.tuning.selection.all_selectors import ALL_SELECTORS
 
-ImportedOf = Callable[[str], ImportedModel]
 Times = Mapping[str, float]
 MakeTables = Callable[[Times], Tables]
 

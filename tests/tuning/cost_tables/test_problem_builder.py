@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from benchmarks.selection.exhaustive import select
@@ -11,14 +9,13 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.costing.listing import list_candidates
 from sartor.errors import InfeasibleError
-from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.pin import Pin
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 

@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 
 from sartor.errors import DeviceError
-from sartor.frontend.imported_model import ImportedModel
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.manifest import read_manifest
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
+from tests.importing import ImportedOf
 from tests.plugin.planning.two_devices import CONFIG, selected, transfers
-
-ImportedOf = Callable[[str], ImportedModel]
 
 
 @pytest.fixture(scope="module")

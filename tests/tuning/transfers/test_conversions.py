@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,14 +11,13 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routines import routines_for
 from sartor.costing.listing import list_candidates
-from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.transfers.conversions import adapts_between, links_of
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 TARGET = Target.create("cpu")
 
 

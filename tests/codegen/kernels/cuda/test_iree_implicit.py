@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -21,13 +20,11 @@ from sartor.codegen.routines import LOW_PRECISION, routines_for
 from sartor.codegen.routines.cuda import iree_implicit
 from sartor.codegen.routines.cuda.iree_implicit import IreeImplicit
 from sartor.codegen.routines.iree.stock import Stock
-from sartor.runtime.driver.signature import Array
-from tests.codegen.routines.harness import Subject, compiled, layers, load, relative_errors
+from tests.codegen.routines.harness import Found, Subject, compiled, layers, load, relative_errors
 from tests.codegen.routines.layer_cases import Cases
 from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
 
 HOST, GPU = Target.create("cpu"), Target.create("cuda", "sm_80")
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sartor.codegen.ir.layer import Layer, LayerKind, Task, TensorType
@@ -13,8 +11,7 @@ from sartor.codegen.mlir.rewriting.convert import Converted, convert_images, has
 from sartor.codegen.subgraphs.fusion import task_of
 from sartor.frontend.imported_model import ImportedModel
 from tests.codegen.shared_filters import dense, depthwise
-
-ImportedOf = Callable[[str], ImportedModel]
+from tests.importing import ImportedOf
 
 
 def layer(imported: ImportedModel, name: str) -> Layer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 from onnx import ModelProto
@@ -18,11 +16,9 @@ from sartor.codegen.routines import ROUTINES
 from sartor.runtime.driver.amx import unusable
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
-from tests.codegen.routines.harness import Subject, layers, load
+from tests.codegen.routines.harness import Found, Subject, layers, load
 from tests.codegen.routines.narrow import run_stored
 from tests.plugin.onnx_model.builders import FLOAT, model, node
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 HOST = Target.create("cpu", "host")
 UNSIGNED, SIGNED = QuantisedRange(1.0, -128, "int8"), QuantisedRange(1.0, 0, "int8")

@@ -24,14 +24,11 @@ from sartor.codegen.routines.vector.neon_dots import (
     NeonDots,
 )
 from sartor.runtime.driver.program import Program
-from sartor.runtime.driver.signature import Array
-from tests.codegen.routines.harness import Subject, compiled, layers, load
+from tests.codegen.routines.harness import Found, Subject, compiled, layers, load
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_model
 from tests.codegen.routines.narrow import rounded_subject, wrong
 from tests.emulated import EmulatedProgram, Emulator, emulator
 from tests.thorough import in_turns
-
-Found = Mapping[str, tuple[Layer, Mapping[str, Array]]]
 
 HOST, NEON = Target.create("cpu"), Target.create("cpu", "aarch64:neoverse-v1")
 EMULATOR = emulator()

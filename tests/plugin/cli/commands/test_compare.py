@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from sartor.comparison.layer_errors import FirstBeyond, LayerError
 from sartor.config import CompileConfig
 from sartor.costing.listing import list_candidates
 from sartor.errors import UsageError
-from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.guessed_recipe import guessed_recipe
 from sartor.planning.recipe import unsplit_recipe
 from sartor.profiling.builder import Builder
@@ -28,10 +26,8 @@ from sartor.progress import silent
 from sartor.runtime.driver.signature import Signature, TensorSpec
 from sartor.runtime.module_facts import module_signature
 from sartor.tuning.workers.pool import WorkerPool
+from tests.importing import ImportedOf, ModelFile
 from tests.plugin.calling import assert_refused, call, parsed
-
-ImportedOf = Callable[[str], ImportedModel]
-ModelFile = Callable[[str], Path]
 
 MODEL = "inner_output"
 CONFIG = CompileConfig(threads=1, jobs=1)

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows
 from sartor.runtime.dispatch_statistics import Dispatch, DispatchStatistics
-from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
+from sartor.tuning.records.plan import AdaptChoice, LayerChoice
+from tests.plugin.planning.plans import PLAN as NO_LAYERS
 
 
 def layer(name: str, symbol: str, seconds: float | None) -> LayerChoice:
     return LayerChoice(name, (name,), "task", "cpu:f32/conv2d.stock", symbol, seconds, None, 0, "f32", None, None)
 
 
-PLAN = Plan(
-    model_sha256="0",
-    target="cpu:host",
-    threads=1,
-    unsplit=False,
+PLAN = replace(
+    NO_LAYERS,
     layers=(layer("one", "sa", 1e-4), layer("two", "sb", None), layer("three", "sa", 1e-4), layer("none", "sd", 1e-4)),
     adapts=(AdaptChoice("one", "two", 0, "cpu:f32@nchw", "cpu:f32@nhwc", "sc", 1e-5, None),),
-    objective="latency",
-    solver="dprs",
-    optimal=True,
-    gap=0.0,
     predicted=3e-4,
-    measured=None,
-    baseline=None,
-    memory=None,
-    first=None,
-    peak=None,
-    versions={},
 )
 
 

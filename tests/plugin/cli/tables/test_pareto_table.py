@@ -11,6 +11,7 @@ from sartor.cli.tables.compile_summary import proof
 from sartor.cli.tables.pareto_table import front_json, show_front
 from sartor.tuning.records.plan import LayerChoice, Plan
 from sartor.tuning.selection.problem.limits import Quantity
+from tests.plugin.planning.plans import PLAN
 
 
 def plan(*variants: str) -> Plan:
@@ -18,25 +19,7 @@ def plan(*variants: str) -> Plan:
         LayerChoice(f"l{index}", (), "task", variant, "s", 1e-3, None, 0, "f32", None, None)
         for index, variant in enumerate(variants)
     )
-    return Plan(
-        model_sha256="0",
-        target="cpu:host",
-        threads=1,
-        unsplit=False,
-        layers=layers,
-        adapts=(),
-        objective="latency",
-        solver="ilp",
-        optimal=True,
-        gap=0.0,
-        predicted=2e-3,
-        measured=None,
-        baseline=None,
-        memory=None,
-        first=None,
-        peak=None,
-        versions={},
-    )
+    return replace(PLAN, layers=layers, solver="ilp", predicted=2e-3)
 
 
 def point(chosen: Plan, latency: float, memory: float) -> ParetoPoint:

@@ -12,10 +12,9 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.costing.filters.shortlist import best_guesses, shortlisted
 from sartor.costing.listing import list_candidates
-from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.selection.problem.pin import Pin
+from tests.importing import ImportedOf
 
-ImportedOf = Callable[[str], ImportedModel]
 MODEL = "residual"
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import pytest
 
-from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.contenders.one_device_plans import home_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
 from sartor.progress import silent
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.selection.problem.limits import Limits
+from tests.importing import ImportedOf
 from tests.plugin.planning.selecting_fakes import FakeTuner
 from tests.plugin.planning.two_devices import CONFIG, tables, transfers
-
-ImportedOf = Callable[[str], ImportedModel]
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1e-5, [("cpu",)]), (1e-2, [])])

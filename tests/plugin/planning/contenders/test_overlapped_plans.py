@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -18,9 +17,8 @@ from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity
+from tests.importing import ImportedOf
 from tests.plugin.planning.selecting_fakes import CONFIG, FakeTuner, tables_of
-
-ImportedOf = Callable[[str], ImportedModel]
 
 # Seconds of executing and of reading. The first has the least sum, the second executes fastest, and the third has the
 # least maximum.
