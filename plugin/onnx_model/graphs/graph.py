@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ MALFORMED = (
     *(NotImplementedError, TypeError, ValueError),
 )
 Replacement = Sequence[NodeProto] | None
+Rule = Callable[[NodeProto, "GraphEditor"], Replacement]
+"""The nodes that replace a node; None keeps it."""
 
 
 class MalformedError(UnsupportedModelError):
@@ -276,18 +278,36 @@ def editors(graph: GraphProto, outer: GraphEditor | None = None, owner: str = ""
     yield editor
 
 
-def rewrite_nodes(model: ModelProto, rule: Callable[[NodeProto, GraphEditor], Replacement]) -> tuple[str, ...]:
-    """Apply ``rule`` to all nodes of standard operators, in bodies too; returns the names of the replaced nodes."""
+def rewrite_nodes(model: ModelProto, rule: Rule, operators: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Apply ``rule`` to all nodes of standard operators, in bodies too; returns the names of the replaced nodes.
+
+    Args:
+        model: changed in place.
+        rule: as for ``GraphEditor.rewrite``.
+        operators: those that the rule is for; all if there are none.
+    """
     changed: list[str] = []
     for editor in editors(model.graph):
-        changed.extend(editor.rewrite(partial(_standard_only, rule=rule, editor=editor)))
+        changed.extend(editor.rewrite(partial(_standard_only, rule=rule, editor=editor, operators=operators)))
     return tuple(changed)
 
 
-def _standard_only(
-    node: NodeProto, rule: Callable[[NodeProto, GraphEditor], Replacement], editor: GraphEditor
-) -> Replacement:
-    return None if node.domain else rule(node, editor)
+def _standard_only(node: NodeProto, rule: Rule, editor: GraphEditor, operators: frozenset[str]) -> Replacement:
+    is_other = node.domain or (operators and node.op_type not in operators)
+    return None if is_other else rule(node, editor)
+
+
+def node_rewrite(*operators: str) -> Callable[[Rule], Callable[[ModelProto], tuple[str, ...]]]:
+    """Make a rewrite of models of a rule for nodes of some operators, or of all: ``rewrite_nodes`` by that rule."""
+
+    def decorated(rule: Rule) -> Callable[[ModelProto], tuple[str, ...]]:
+        @wraps(rule)
+        def rewrite(model: ModelProto) -> tuple[str, ...]:
+            return rewrite_nodes(model, rule, frozenset(operators))
+
+        return rewrite
+
+    return decorated
 
 
 def static_shape(value: TypeProto) -> tuple[int, ...] | None:

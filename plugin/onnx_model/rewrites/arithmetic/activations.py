@@ -7,24 +7,21 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input
 
 _SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
 
 
-def written_tanh_gelu(model: ModelProto) -> tuple[str, ...]:
-    """Write out ``Gelu`` with ``approximate="tanh"``; returns the names of the replaced nodes.
+@node_rewrite("Gelu")
+def written_tanh_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Write out ``Gelu`` with ``approximate="tanh"``.
 
     IREE 3.13 multiplies by 0.797724 there, where sqrt(2 / pi) = 0.797885 is meant: results are off by 5e-5.
     """
-    return rewrite_nodes(model, _written)
-
-
-def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Gelu" or attributes(node).get("approximate") != "tanh":
+    if attributes(node).get("approximate") != "tanh":
         return None
     emit = Emitter(editor, node)
     emit_tanh_gelu(emit, node.input[0])
@@ -43,17 +40,12 @@ def emit_tanh_gelu(emit: Emitter, value: str) -> None:
     emit("Mul", half, cdf, part="product", output=emit.node.output[0])
 
 
-def written_softsign(model: ModelProto) -> tuple[str, ...]:
-    """Write out ``Softsign`` as ``x / (1 + |x|)``; returns the names of the replaced nodes.
+@node_rewrite("Softsign")
+def written_softsign(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Write out ``Softsign`` as ``x / (1 + |x|)``.
 
     IREE 3.13 has no lowering for it, and ONNX has a function body for it from opset 18 on only.
     """
-    return rewrite_nodes(model, _softsign)
-
-
-def _softsign(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Softsign" or node.domain:
-        return None
     emit = Emitter(editor, node)
     source = node.input[0]
     size = emit("Abs", source, part="absolute")
@@ -61,17 +53,14 @@ def _softsign(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def selu_constants(model: ModelProto) -> tuple[str, ...]:
-    """Give ``Selu`` the constants of ONNX, which are those of float32; returns the names of the nodes.
+@node_rewrite("Selu")
+def selu_constants(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Give ``Selu`` the constants of ONNX, which are those of float32.
 
     IREE 3.13 takes 1.67326 and 1.0507 where a node has none: results are off by 1e-6 to 4e-6.
     """
-    return rewrite_nodes(model, _selu)
-
-
-def _selu(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     lacking = {name: value for name, value in _SELU.items() if name not in attributes(node)}
-    if node.op_type != "Selu" or node.domain or not lacking:
+    if not lacking:
         return None
     copy = NodeProto()
     copy.CopyFrom(node)
@@ -79,16 +68,13 @@ def _selu(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return [copy]
 
 
-def numeric_bounds(model: ModelProto) -> tuple[str, ...]:
-    """Let a ``Clip`` ignore bounds that are NaN, as ONNX Runtime does; returns the names of the replaced nodes.
+@node_rewrite("Clip")
+def numeric_bounds(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Let a ``Clip`` ignore bounds that are NaN, as ONNX Runtime does.
 
     IREE 3.13 computes NaN.
     """
-    return rewrite_nodes(model, _clip)
-
-
-def _clip(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Clip" or np.dtype(Emitter(editor, node).dtype(node.input[0])).kind in "iu":
+    if np.dtype(Emitter(editor, node).dtype(node.input[0])).kind in "iu":
         return None
     emit, bounds = Emitter(editor, node), []
     for index, nothing in ((1, -math.inf), (2, math.inf)):

@@ -5,26 +5,23 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, node_rewrite
 
 # The number of products is the factorial of this.
 _MAX_ROWS = 5
 
 
-def expand_determinants(model: ModelProto) -> tuple[str, ...]:
-    """Lower ``Det`` of matrices of up to five rows to Leibniz's formula; returns the names of the nodes.
+@node_rewrite("Det")
+def expand_determinants(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Lower ``Det`` of matrices of up to five rows to Leibniz's formula.
 
     IREE 3.13 eliminates without exchanging rows, and divides by zero where a pivot is zero.
     """
-    return rewrite_nodes(model, _expanded)
-
-
-def _expanded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     shape = editor.shape(node.input[0])
-    if node.op_type != "Det" or shape is None or not 1 <= shape[-1] <= _MAX_ROWS:
+    if shape is None or not 1 <= shape[-1] <= _MAX_ROWS:
         return None
     emit, rows = Emitter(editor, node), shape[-1]
     orders = np.array(list(itertools.permutations(range(rows))))

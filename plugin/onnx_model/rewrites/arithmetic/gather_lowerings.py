@@ -7,7 +7,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.graphs.walk import describe_node
 
@@ -32,16 +32,13 @@ def gather_reversed(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, _lowered)
 
 
-def whole_indices(model: ModelProto) -> tuple[str, ...]:
-    """Drop the fractions of a ``OneHot``'s indices, as ONNX does; returns the names of the replaced nodes.
+@node_rewrite("OneHot")
+def whole_indices(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Drop the fractions of a ``OneHot``'s indices, as ONNX does.
 
     IREE 3.13 compares them with whole numbers as they are.
     """
-    return rewrite_nodes(model, _with_whole_indices)
-
-
-def _with_whole_indices(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "OneHot" or editor.element_type(node.input[0]) not in _FLOATS:
+    if editor.element_type(node.input[0]) not in _FLOATS:
         return None
     emit = Emitter(editor, node)
     whole = emit("Cast", node.input[0], part="whole", to=TensorProto.INT64)
@@ -164,17 +161,12 @@ def _border_rows(size: int, low: int, high: int, mode: str) -> Array:
     return np.pad(np.arange(size), (low, high), mode="wrap" if mode == "wrap" else "reflect")
 
 
-def gather_one_element(model: ModelProto) -> tuple[str, ...]:
-    """Lower GatherElements by a single index to Gather; returns the names of the replaced nodes.
+@node_rewrite("GatherElements")
+def gather_one_element(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Lower GatherElements by a single index to Gather.
 
     Over such a gather whose index another node reads too, as the maximum by its ArgMax, IREE 3.13 does not end.
     """
-    return rewrite_nodes(model, _of_one_index)
-
-
-def _of_one_index(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "GatherElements":
-        return None
     shape, index = (editor.shape(name) for name in node.input)
     if not shape or index is None or any(size != 1 for size in index):
         return None

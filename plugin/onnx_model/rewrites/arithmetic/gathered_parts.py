@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input
 from sartor.onnx_model.operator_types.moving import RESHAPING
 
 _GATHERING = frozenset({"Gather", "GatherElements", "GatherND", "GridSample", "Resize"})
 
 
-def gather_parts(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite()
+def gather_parts(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Cut every n-th element of the last axis, or a single one, by a gather if others read the part by a gather.
 
     IREE 3.13 puts a slice into the dispatch that reads it, and does not lower ``vector.gather`` from memory whose
     innermost stride is not 1: "LLVM Translation failed for operation: builtin.unrealized_conversion_cast". What is
-    gathered is a dispatch of its own. Returns the names of the replaced nodes.
+    gathered is a dispatch of its own.
     """
-    return rewrite_nodes(model, _gathered)
-
-
-def _gathered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type == "Slice":
         return _slice(node, editor)
     return _split(node, editor) if node.op_type == "Split" else None

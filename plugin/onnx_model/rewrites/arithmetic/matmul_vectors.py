@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, node_rewrite
 
 
-def matmul_vectors(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("MatMul")
+def matmul_vectors(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Unsqueeze a rank-1 operand of ``MatMul`` if the other has rank 3 or more, which IREE 3.13 cannot lower."""
-    return rewrite_nodes(model, _as_matrices)
-
-
-def _as_matrices(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "MatMul":
-        return None
     ranks = [editor.rank(name) for name in node.input]
     if 1 not in ranks or None in ranks or max(rank or 0 for rank in ranks) < 3:
         return None

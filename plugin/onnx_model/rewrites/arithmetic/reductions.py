@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input
 
 _COMPUTED_IN: Mapping[int, int] = {
     TensorProto.FLOAT: TensorProto.FLOAT,
@@ -28,18 +28,15 @@ _OF_ONE = {
 }
 
 
-def written_unit_reductions(model: ModelProto) -> tuple[str, ...]:
-    """Replace reductions over dimensions of one element by what they compute of it; returns the nodes' names.
+@node_rewrite(*_OF_ONE)
+def written_unit_reductions(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Replace reductions over dimensions of one element by what they compute of it.
 
     So are those with ``noop_with_empty_axes`` and no axes, of which IREE's importer passes on the operand.
     IREE 3.13 aborts on those of ``ReduceL2`` and ``ReduceLogSumExp``: "dialect conversion attempted to replace a root
     operation that has no parent block".
     """
-    return rewrite_nodes(model, _written)
-
-
-def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in _OF_ONE or _is_log_of_integers(node, editor):
+    if _is_log_of_integers(node, editor):
         return None
     before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
     if before is None or after is None:
@@ -54,17 +51,14 @@ def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def finite_log_sums(model: ModelProto) -> tuple[str, ...]:
-    """Subtract the largest value before ``ReduceLogSumExp`` takes exponentials; returns the nodes' names.
+@node_rewrite("ReduceLogSumExp")
+def finite_log_sums(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Subtract the largest value before ``ReduceLogSumExp`` takes exponentials.
 
     IREE 3.13 takes them of the values as they are, which gives infinity above 88 in float32. Of an infinite largest
     value nothing is subtracted, as infinity minus itself is no number.
     """
-    return rewrite_nodes(model, _finite)
-
-
-def _finite(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    kind = _COMPUTED_IN.get(editor.element_type(node.input[0])) if node.op_type == "ReduceLogSumExp" else None
+    kind = _COMPUTED_IN.get(editor.element_type(node.input[0]))
     before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
     if kind is None or before is None or after is None or 0 in before or _axes(node, editor, len(before)) is None:
         return None
@@ -83,16 +77,13 @@ def _finite(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def exact_norms(model: ModelProto) -> tuple[str, ...]:
-    """Take the root of the sum of squares for ``ReduceL2`` of float64 and integers; returns the nodes' names.
+@node_rewrite("ReduceL2")
+def exact_norms(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Take the root of the sum of squares for ``ReduceL2`` of float64 and integers.
 
     IREE 3.13 takes it in float32, which is infinite for 1e20 and has seven digits.
     """
-    return rewrite_nodes(model, _exact_norm)
-
-
-def _exact_norm(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    element = editor.element_type(node.input[0]) if node.op_type == "ReduceL2" else 0
+    element = editor.element_type(node.input[0])
     if _COMPUTED_IN.get(element) != TensorProto.DOUBLE:
         return None
     emit, given = Emitter(editor, node), {item.name: helper.get_attribute_value(item) for item in node.attribute}
@@ -102,15 +93,12 @@ def _exact_norm(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def wide_log_sums(model: ModelProto) -> tuple[str, ...]:
-    """Take ``ReduceLogSum`` of integers in float64; returns the names of the replaced nodes.
+@node_rewrite()
+def wide_log_sums(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Take ``ReduceLogSum`` of integers in float64.
 
     IREE 3.13 sums in the integers' type, whose sums wrap around, and takes the logarithm in float32.
     """
-    return rewrite_nodes(model, _wide_log_sum)
-
-
-def _wide_log_sum(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if not _is_log_of_integers(node, editor):
         return None
     emit = Emitter(editor, node)
@@ -128,16 +116,13 @@ def _cast(emit: Emitter, value: str, kind: int) -> str:
     return value if emit.editor.element_type(value) == kind else emit("Cast", value, part="wide", to=kind)
 
 
-def integer_means(model: ModelProto) -> tuple[str, ...]:
-    """Divide the sum for ``ReduceMean`` of integers; returns the names of the replaced nodes.
+@node_rewrite("ReduceMean")
+def integer_means(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Divide the sum for ``ReduceMean`` of integers.
 
     IREE 3.13 rejects it, and names no node: "failed to legalize operation 'torch.constant.int'".
     """
-    return rewrite_nodes(model, _integer_mean)
-
-
-def _integer_mean(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "ReduceMean" or editor.element_type(node.input[0]) not in _INTEGERS:
+    if editor.element_type(node.input[0]) not in _INTEGERS:
         return None
     before, after = editor.shape(node.input[0]), editor.shape(node.output[0])
     axes = None if before is None else _axes(node, editor, len(before))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, node_rewrite
 
 _KINDS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _MANY = 113
@@ -20,7 +20,8 @@ _LARGEST = 2.0**26
 """Angles from here on are taken for 0: neighbours in float32 are more than a turn apart."""
 
 
-def reduced_angles(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("Sin", "Cos", "Tan")
+def reduced_angles(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Subtract whole turns from the operand of ``Sin``, ``Cos`` and ``Tan``, in float32.
 
     IREE 3.13 subtracts quarter turns with constants of one float, so that an angle of 1e5 has an error of 6e-3, and the
@@ -28,11 +29,7 @@ def reduced_angles(model: ModelProto) -> tuple[str, ...]:
     are subtracted in parts (Cody and Waite, Software Manual for the Elementary Functions, 1980, chapter 8) from the
     angle's size, which is right up to 2.3e7, and the result of ``Sin`` and ``Tan`` gets the angle's sign.
     """
-    return rewrite_nodes(model, _reduced)
-
-
-def _reduced(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    kind = editor.element_type(node.input[0]) if node.op_type in ("Sin", "Cos", "Tan") else 0
+    kind = editor.element_type(node.input[0])
     if kind not in _KINDS:
         return None
     emit, is_wide = Emitter(editor, node), kind == TensorProto.FLOAT

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite
 
 # The largest finite number of each type.
 _MOST: Mapping[int, float] = {
@@ -18,17 +18,14 @@ _MOST: Mapping[int, float] = {
 }
 
 
-def kept_nan(model: ModelProto) -> tuple[str, ...]:
-    """Return the first operand of ``Max`` and ``Min`` where it is NaN; returns the names of the changed nodes.
+@node_rewrite("Max", "Min")
+def kept_nan(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Return the first operand of ``Max`` and ``Min`` where it is NaN.
 
     IREE 3.13 returns the second operand where the comparison fails, so that only its NaN are kept. A constant without
     any is made the first operand, which costs nothing.
     """
-    return rewrite_nodes(model, _kept)
-
-
-def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in ("Max", "Min") or len(node.input) != 2 or not editor.element_type(node.input[0]):
+    if len(node.input) != 2 or not editor.element_type(node.input[0]):
         return None
     emit, (first, second) = Emitter(editor, node), node.input
     if emit.dtype(first).kind in "iu" or _is_number(editor.constant(first)):
@@ -41,17 +38,14 @@ def _kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def ordered_nan(model: ModelProto) -> tuple[str, ...]:
-    """Let ``TopK`` take NaN for the largest number, as ONNX Runtime does; returns the names of the changed nodes.
+@node_rewrite("TopK")
+def ordered_nan(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Let ``TopK`` take NaN for the largest number, as ONNX Runtime does.
 
     IREE 3.13 selects by comparisons that fail for NaN, and so does not sort the numbers around one. Infinity gets the
     place of the largest finite number, and NaN that of infinity.
     """
-    return rewrite_nodes(model, _ordered)
-
-
-def _ordered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "TopK" or editor.element_type(node.input[0]) not in _MOST:
+    if editor.element_type(node.input[0]) not in _MOST:
         return None
     emit, found = Emitter(editor, node), attributes(node)
     source, count = node.input

@@ -5,43 +5,66 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite
 
 _NARROW = (TensorProto.INT8, TensorProto.INT16, TensorProto.UINT8, TensorProto.UINT16)
 
 
-def guarded_norm(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("LpNormalization")
+def guarded_norm(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Lower ``LpNormalization`` to ``x / |x|``, or 0 where the size is 0, as in ONNX Runtime; IREE 3.13 divides 0 by 0.
 
     The size of a small vector may be 0 although the vector is not: its square is too small a number.
     """
-    return rewrite_nodes(model, _lowered)
+    emit, found, source = Emitter(editor, node), attributes(node), node.input[0]
+    kind = editor.element_type(source)
+    # Squares of what f16 holds exceed it.
+    is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    if is_half:
+        source = emit("Cast", source, part="widen", to=TensorProto.FLOAT)
+    axes = emit.constant([found.get("axis", -1)], "axes")
+    size = emit("Abs", source, part="size") if found.get("p", 2) == 1 else emit("Mul", source, source, part="square")
+    norm = emit("ReduceSum", size, axes, part="sum", keepdims=1)
+    if found.get("p", 2) == 2:
+        norm = emit("Sqrt", norm, part="norm")
+    dtype = np.dtype(np.float32) if is_half else emit.dtype(node.input[0])
+    zero, one = (emit.constant(value, hint, dtype) for value, hint in ((0.0, "zero"), (1.0, "one")))
+    is_nothing = emit("Equal", norm, zero, part="is_nothing")
+    dividend = emit("Where", is_nothing, zero, source, part="dividend")
+    divisor = emit("Where", is_nothing, one, norm, part="divisor")
+    result = emit("Div", dividend, divisor, output="" if is_half else node.output[0])
+    if is_half:
+        emit("Cast", result, part="narrow", output=node.output[0], to=kind)
+    return emit.nodes
 
 
-def scales_of_zeros(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("DynamicQuantizeLinear")
+def scales_of_zeros(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Make 1 of the scale that ``DynamicQuantizeLinear`` finds for zeros alone; IREE 3.13 gives 0, ONNX Runtime 1.
 
     Where the scale only multiplies what is 0 then, both give 0, and the node stays as passes on quantised products know
     it.
     """
-    return rewrite_nodes(model, _scaled)
+    if _vanishes(node.output[1], editor):
+        return None
+    emit, source = Emitter(editor, node), node.input[0]
+    values, scale, zero = node.output
+    found = emit.many("DynamicQuantizeLinear", source, outputs=(values, "", zero))[1]
+    is_nothing = emit("Equal", found, emit.like(0.0, source, "nothing"), part="is_nothing")
+    emit("Where", is_nothing, emit.like(1.0, source, "one"), found, part="scale", output=scale)
+    return emit.nodes
 
 
-def guarded_quotients(model: ModelProto) -> tuple[str, ...]:
-    """Divide integers by 1 in place of 0 and -1, and negate those that -1 divides; returns the names of the nodes.
+@node_rewrite("Div", "Mod")
+def guarded_quotients(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Divide integers by 1 in place of 0 and -1, and negate those that -1 divides.
 
     Processors stop at a division by 0, and at that of the lowest number by -1, which leaves the number here. ONNX does
     not say what either gives. A divisor that is known to be 0 stays: ONNX Runtime refuses it, which tells the user.
     """
-    return rewrite_nodes(model, _divisible)
-
-
-def _divisible(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in ("Div", "Mod"):
-        return None
     emit, (value, by) = Emitter(editor, node), node.input
     divisor = editor.constant(by)
     if not np.issubdtype(emit.dtype(by), np.integer) or (divisor is not None and _is_divisible_by(divisor)):
@@ -81,19 +104,6 @@ def _is_divisible_by(known: Array) -> bool:
     return bool((known == 0).any()) or not (known == -1).any()
 
 
-def _scaled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "DynamicQuantizeLinear":
-        return None
-    if _vanishes(node.output[1], editor):
-        return None
-    emit, source = Emitter(editor, node), node.input[0]
-    values, scale, zero = node.output
-    found = emit.many("DynamicQuantizeLinear", source, outputs=(values, "", zero))[1]
-    is_nothing = emit("Equal", found, emit.like(0.0, source, "nothing"), part="is_nothing")
-    emit("Where", is_nothing, emit.like(1.0, source, "one"), found, part="scale", output=scale)
-    return emit.nodes
-
-
 def _vanishes(scale: str, editor: GraphEditor) -> bool:
     """Whether a scale, times constants, only multiplies numbers that are 0 where it is."""
     if editor.is_output(scale):
@@ -115,28 +125,3 @@ def _is_sum(name: str, editor: GraphEditor) -> bool:
     while node is not None and node.op_type in ("Cast", "Reshape", "Transpose"):
         node = editor.producer(node.input[0])
     return node is not None and node.op_type in ("ConvInteger", "MatMulInteger")
-
-
-def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "LpNormalization":
-        return None
-    emit, found, source = Emitter(editor, node), attributes(node), node.input[0]
-    kind = editor.element_type(source)
-    # Squares of what f16 holds exceed it.
-    is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    if is_half:
-        source = emit("Cast", source, part="widen", to=TensorProto.FLOAT)
-    axes = emit.constant([found.get("axis", -1)], "axes")
-    size = emit("Abs", source, part="size") if found.get("p", 2) == 1 else emit("Mul", source, source, part="square")
-    norm = emit("ReduceSum", size, axes, part="sum", keepdims=1)
-    if found.get("p", 2) == 2:
-        norm = emit("Sqrt", norm, part="norm")
-    dtype = np.dtype(np.float32) if is_half else emit.dtype(node.input[0])
-    zero, one = (emit.constant(value, hint, dtype) for value, hint in ((0.0, "zero"), (1.0, "one")))
-    is_nothing = emit("Equal", norm, zero, part="is_nothing")
-    dividend = emit("Where", is_nothing, zero, source, part="dividend")
-    divisor = emit("Where", is_nothing, one, norm, part="divisor")
-    result = emit("Div", dividend, divisor, output="" if is_half else node.output[0])
-    if is_half:
-        emit("Cast", result, part="narrow", output=node.output[0], to=kind)
-    return emit.nodes

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, node_rewrite
 
 _NARROW = frozenset({"bfloat16", "float16"})
 _LARGE = {np.dtype(np.float32): 1e4, np.dtype(np.float64): 1e8}
@@ -19,16 +19,13 @@ _SERIES = {np.dtype(np.float32): 5, np.dtype(np.float64): 9}
 """Terms of the Taylor series of sinh that are exact to the last digit below 1, and of atanh below 0.1."""
 
 
-def written_hyperbolic(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite()
+def written_hyperbolic(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Write out ``Sinh``, ``Cosh``, ``Asinh`` and ``Acosh``; compute them and others of short floats in float32.
 
     IREE 3.13 computes exponentials that overflow before their half does, squares that overflow before their root does,
     and differences of numbers close to 1 where an argument is small; in float16 nothing is left of 6e-5.
     """
-    return rewrite_nodes(model, _written)
-
-
-def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     rule = _RULES.get(node.op_type)
     if rule is None or not editor.element_type(node.input[0]):
         return None

@@ -5,10 +5,10 @@ Such a dimension may be of an input, or be left by a slice.
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, node_rewrite
 
 # Those of no elements that have a result sum over nothing.
 _SUMS = ("Einsum", "Gemm", "MatMul", "MatMulInteger", "ReduceMean")
@@ -22,17 +22,14 @@ def _reads_no_elements(node: NodeProto, editor: GraphEditor) -> bool:
     return any(0 in (editor.shape(name) or ()) for name in data if name)
 
 
-def without_elements(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite()
+def without_elements(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Make constants of results without elements, and of sums of nothing; scatter nothing by no operator.
 
     The mean of nothing is 0 in ONNX Runtime, and not a number in IREE.
     """
-    return rewrite_nodes(model, _without_elements)
-
-
-def _without_elements(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     emit, result = Emitter(editor, node), editor.shape(node.output[0])
-    if node.domain or len(node.output) > 1 or result is None or not _reads_no_elements(node, editor):
+    if len(node.output) > 1 or result is None or not _reads_no_elements(node, editor):
         return None
     if editor.element_type(node.output[0]) in (TensorProto.UNDEFINED, TensorProto.STRING):
         return None

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, node_rewrite
 from sartor.onnx_model.rewrites.exceptional.integer_powers import (
     emit_integer_power,
     emit_mixed_power,
@@ -27,18 +27,15 @@ _CHAIN = 8
 """Nodes in a row that are asked for the sign of their results."""
 
 
-def signed_powers(model: ModelProto) -> tuple[str, ...]:
-    """Write out ``Pow`` where its base may be negative, zero or infinite; returns the names of the replaced nodes.
+@node_rewrite("Pow")
+def signed_powers(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Write out ``Pow`` where its base may be negative, zero or infinite.
 
     IREE 3.13 computes ``exp(y log(x))``, which is NaN for each negative base and for every base to the power of 0, and
     gives zeros to a constant, negative power the wrong sign. Constant powers that are whole and not negative are
     products there, and stay, of short floats those of few factors.
     """
-    return rewrite_nodes(model, _written)
-
-
-def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Pow" or not editor.element_type(node.input[0]):
+    if not editor.element_type(node.input[0]):
         return None
     emit, (base, exponent) = Emitter(editor, node), node.input
     if emit.dtype(base).name not in _BASES:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 
 _COMPUTED_IN: Mapping[int, int] = {
     TensorProto.FLOAT: TensorProto.FLOAT,
@@ -25,20 +25,16 @@ _SCALE = 2.0**64
 """Moves divisors to the middle of float32's range, where nothing that follows ends it."""
 
 
-def exact_remainders(model: ModelProto) -> tuple[str, ...]:
-    """Compute C's ``fmod``, and Python's ``%`` in float64, without rounding for quotients below 2**46; returns the
-    names of the nodes.
+@node_rewrite("Mod")
+def exact_remainders(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Compute C's ``fmod``, and Python's ``%`` in float64, without rounding for quotients below 2**46.
 
     Larger quotients leave 0. IREE 3.13 subtracts the rounded product of quotient and divisor, which in float16 leaves 0
     of 10000 by 1.5, and NaN where the divisor is infinite. Here both are halves of 12 bits, or 26 in float64, whose
     products have no rounding (T. J. Dekker, A floating-point technique for extending the available precision, 1971).
     """
-    return rewrite_nodes(model, _written)
-
-
-def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     kind = editor.element_type(node.input[0])
-    if node.op_type != "Mod" or kind not in _COMPUTED_IN:
+    if kind not in _COMPUTED_IN:
         return None
     is_signed_by_divisor = not attributes(node).get("fmod", 0)
     # IREE's code for other types is right; for float64 it calls a library.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 
 # Words without sign become other operators (rewrites/number_types/unsigned_words.py).
 _WIDTHS: Mapping[int, int] = {
@@ -19,16 +19,13 @@ _WIDTHS: Mapping[int, int] = {
 }
 
 
-def bounded_shifts(model: ModelProto) -> tuple[str, ...]:
-    """Let ``BitShift`` shift by less than the width, and put what longer shifts leave; returns the names of the nodes.
+@node_rewrite("BitShift")
+def bounded_shifts(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Let ``BitShift`` shift by less than the width, and put what longer shifts leave.
 
     A negative distance counts as a long one. LLVM leaves open what such shifts give.
     """
-    return rewrite_nodes(model, _bounded)
-
-
-def _bounded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    element = editor.element_type(node.input[0]) if node.op_type == "BitShift" and not node.domain else 0
+    element = editor.element_type(node.input[0])
     width = _WIDTHS.get(element)
     if width is None:
         return None

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, node_rewrite
 
 
-def exact_signs(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("Abs", "Neg", "Sign")
+def exact_signs(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Write ``Neg`` of integers as a difference, ``Abs`` of unsigned ones as nothing, and keep NaN in ``Sign``.
 
     IREE 3.13 negates integers in float32, which rounds what is above 2**24, takes unsigned integers for signed ones,
     and gives NaN the sign 0.
     """
-    return rewrite_nodes(model, _written)
-
-
-def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in ("Abs", "Neg", "Sign") or not editor.element_type(node.input[0]):
+    if not editor.element_type(node.input[0]):
         return None
     emit, source, output = Emitter(editor, node), node.input[0], node.output[0]
     is_integer = emit.dtype(source).kind in "iu"

@@ -9,7 +9,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input, rewrite_nodes
 from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.onnx_model.rewrites.number_types.small_floats import SMALL_FLOATS
 from sartor.onnx_model.rewrites.windowed.windows import window_of
@@ -23,17 +23,14 @@ _LACKING = frozenset(
 )
 
 
-def split_zero_points(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("ConvInteger")
+def split_zero_points(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Subtract zero points of a ``ConvInteger``'s channels after it; IREE 3.13 lowers only one for all weights.
 
     ``sum (x - a) (w - z) = sum (x - a) w - z sum (x - a)``, whose last sum is that of a window, over the channels of a
     group.
     """
-    return rewrite_nodes(model, _with_window_sums)
-
-
-def _with_window_sums(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    point = optional_input(node, 3) if node.op_type == "ConvInteger" else ""
+    point = optional_input(node, 3)
     shape, weight = (editor.shape(name) for name in (point, node.input[1])) if point else (None, None)
     if not shape or weight is None:
         return None
@@ -53,9 +50,25 @@ def _with_window_sums(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
     return emit.nodes
 
 
-def pad_integer_conv(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("ConvInteger")
+def pad_integer_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Pad the operand of ``ConvInteger`` with its zero point by a Pad: IREE 3.13 imports it only without padding."""
-    return rewrite_nodes(model, _padded_conv)
+    window, element = window_of(node, editor), editor.element_type(node.input[0])
+    if window is None or not element or not any(any(sides) for sides in window.pads):
+        return None
+    emit = Emitter(editor, node)
+    pads = [0, 0, *(low for low, _ in window.pads), 0, 0, *(high for _, high in window.pads)]
+    operands = [node.input[0], emit.constant(pads, "pads")]
+    if zero := optional_input(node, 2):
+        known = editor.constant(zero)
+        operands.append(zero if known is None else emit.constant(known.reshape(()), "zero_point"))
+    value = emit("Pad", *operands, part="pad")
+    bare = NodeProto()
+    bare.CopyFrom(node)
+    bare.input[0] = value
+    del bare.attribute[:]
+    bare.attribute.extend(item for item in node.attribute if item.name not in ("pads", "auto_pad"))
+    return [*emit.nodes, bare]
 
 
 def cast_quantised(model: ModelProto) -> tuple[str, ...]:
@@ -99,39 +112,13 @@ def _cast_result(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None
     return emit.nodes
 
 
-def plain_quantization(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("DequantizeLinear", "QuantizeLinear")
+def plain_quantization(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Write (de)quantisation that is blocked, or of types in ``_LACKING``, as arithmetic.
 
     So is dequantisation of 16 bits and more to other floats than f32, and quantisation of those to 16 bits. That is
     ``(q - z) s`` and ``saturate(round(x / s) + z)``; casting to small floats rounds and saturates by itself.
     """
-    return rewrite_nodes(model, _plain)
-
-
-def _padded_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "ConvInteger":
-        return None
-    window, element = window_of(node, editor), editor.element_type(node.input[0])
-    if window is None or not element or not any(any(sides) for sides in window.pads):
-        return None
-    emit = Emitter(editor, node)
-    pads = [0, 0, *(low for low, _ in window.pads), 0, 0, *(high for _, high in window.pads)]
-    operands = [node.input[0], emit.constant(pads, "pads")]
-    if zero := optional_input(node, 2):
-        known = editor.constant(zero)
-        operands.append(zero if known is None else emit.constant(known.reshape(()), "zero_point"))
-    value = emit("Pad", *operands, part="pad")
-    bare = NodeProto()
-    bare.CopyFrom(node)
-    bare.input[0] = value
-    del bare.attribute[:]
-    bare.attribute.extend(item for item in node.attribute if item.name not in ("pads", "auto_pad"))
-    return [*emit.nodes, bare]
-
-
-def _plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in ("DequantizeLinear", "QuantizeLinear"):
-        return None
     quantised = node.output[0] if node.op_type == "QuantizeLinear" else node.input[0]
     block = attributes(node).get("block_size", 0)
     element = editor.element_type(quantised)

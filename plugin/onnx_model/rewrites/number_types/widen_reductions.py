@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 from sartor.onnx_model.rewrites.structure.fold_constants import SUMMING
 
 _NARROW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
-def widen_reductions(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite()
+def widen_reductions(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Cast to float32 around pooling, reductions, softmax and normalisation of float16 and bfloat16 values.
 
     IREE's importer sums these in the narrow type. The relative error of a sum of n terms is then ``n u`` (u = 2**-11
     for float16): 3% of SqueezeNet's class scores after pooling 169 values. Convolutions and products use float32.
     """
-    return rewrite_nodes(model, _widened)
-
-
-def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     narrow = editor.element_type(node.input[0]) if node.input else 0
     is_sum = node.op_type in SUMMING or (node.op_type == "Einsum" and _adds_alone(node))
     if not is_sum or narrow not in _NARROW or len(node.output) > 1:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 
 # Both types represent every value of uint8 exactly.
 _WIDE = {
@@ -19,16 +19,13 @@ _WIDE = {
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 
 
-def widen_unsigned(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite()
+def widen_unsigned(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Insert casts around operators that IREE 3.13 imports with signed comparison or division for uint8.
 
     A cast from floats to uint8 becomes two, by int32: IREE casts to int8, where values above 127 are undefined. A cast
     from float64 to float16 becomes two, by float32: IREE's makes 0 of what is subnormal in float16.
     """
-    return rewrite_nodes(model, _widened)
-
-
-def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type == "Cast":
         return _cast(node, editor)
     wide = _WIDE.get(node.op_type)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.errors import UnsupportedModelError
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.operator_types.alike import GATES
 
@@ -16,18 +16,13 @@ _DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 _RANK, _PEEPHOLES = 3, 3
 
 
-def check_recurrent(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite(*GATES)
+def check_recurrent(node: NodeProto, editor: GraphEditor) -> None:
     """Check the operands of LSTM, GRU and RNN; changes nothing.
 
     Raises:
         UnsupportedModelError: one does not fit the others; the message names the node and the operand.
     """
-    return rewrite_nodes(model, _check)
-
-
-def _check(node: NodeProto, editor: GraphEditor) -> None:
-    if node.op_type not in GATES:
-        return
     _check_attributes(node)
     shape = editor.shape(node.input[0])
     if shape is None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input
 from sartor.onnx_model.rewrites.recurrence.kept import activations, has_lengths, is_kept_at_full_length
 
 _LENGTHS = 4
@@ -25,12 +25,9 @@ _SHUT, _OPEN = -1e4, 1e4
 _ENTER, _FORGET = 0, 2
 
 
-def run_over_all_steps(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite()
+def run_over_all_steps(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Rewrite recurrent nodes with lengths of sequences that loops compute without; returns their names."""
-    return rewrite_nodes(model, _rewritten)
-
-
-def _rewritten(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if not node.input or not is_kept_at_full_length(node, editor):
         return None
     steps, batch, width = editor.shape(node.input[0]) or (0, 0, 0)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.recurrence.kept import extras, has_lengths, is_kept, is_plain, is_usual
 from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, Lstm, State
@@ -41,8 +41,9 @@ class _Sequence:
     reversed: tuple[bool, ...]
 
 
-def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
-    """Unroll every recurrent node that no loop computes; returns the names of the unrolled nodes.
+@node_rewrite(*CELLS)
+def unroll_recurrent(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Unroll every recurrent node that no loop computes.
 
     The products of the weights and the inputs do not depend on the state and become one large MatMul; each step adds
     the product with the state (ONNX operator pages of LSTM, GRU and RNN). IREE 3.13 imports only the forward direction,
@@ -51,12 +52,8 @@ def unroll_recurrent(model: ModelProto) -> tuple[str, ...]:
     Raises:
         UnsupportedModelError: there are too many steps, or an activation is unknown.
     """
-    return rewrite_nodes(model, _unrolled)
-
-
-def _unrolled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     shape = editor.shape(node.input[0]) if node.input else None
-    if node.op_type not in CELLS or shape is None or is_kept(node, editor):
+    if shape is None or is_kept(node, editor):
         return None
     sequence = _sequence(node, editor, shape)
     return None if sequence is None else _steps(node, editor, sequence)

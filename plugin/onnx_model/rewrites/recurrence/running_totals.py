@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 
 _OPERATORS = {"CumProd": "Mul", "CumSum": "Add"}
 
 
-def scan_by_doubling(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite(*_OPERATORS)
+def scan_by_doubling(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Combine each element with the one 1, 2, 4, … before it (Hillis and Steele 1986).
 
     IREE 3.13 has no CumProd, and fails on CumSum of float64. To exclude the element itself, IREE subtracts it from the
     sum, which is no number behind an infinity and cancels behind a large value: elements are shifted instead.
     """
-    return rewrite_nodes(model, _scanned)
-
-
-def _scanned(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type not in _OPERATORS:
-        return None
     if node.op_type == "CumSum" and editor.element_type(node.input[0]) != TensorProto.DOUBLE:
         return _inclusive(node, editor)
     shape, axes = editor.shape(node.input[0]), editor.constant(node.input[1])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite
 from sartor.onnx_model.graphs.walk import describe_node
 
 
-def multiply_affine_grid(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("AffineGrid")
+def multiply_affine_grid(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Write AffineGrid for a known size as a MatMul (ONNX operator page of AffineGrid, version 20).
 
     ONNX's function body of it squeezes a batch of one away, and then splits it.
@@ -19,12 +20,6 @@ def multiply_affine_grid(model: ModelProto) -> tuple[str, ...]:
     Raises:
         UnsupportedModelError: a size is not constant; the message names the node.
     """
-    return rewrite_nodes(model, _lowered)
-
-
-def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "AffineGrid":
-        return None
     size = editor.constant(node.input[1])
     if size is None:
         raise UnsupportedModelError(f"{describe_node(node)} computes its size; a constant was expected")

@@ -5,21 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite, optional_input
 from sartor.onnx_model.rewrites.sampling.interpolation import EXACT_IN_FLOAT, Sampler
 
 
-def gather_deform_conv(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("DeformConv")
+def gather_deform_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Lower ``DeformConv`` over images: IREE 3.13 has no lowering (Dai et al. 2017, Zhu et al. 2019 for the mask)."""
-    return rewrite_nodes(model, _lowered)
-
-
-def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "DeformConv":
-        return None
     shape, weight, offset = (editor.shape(name) for name in node.input[:3])
     if shape is None or weight is None or offset is None or len(shape) != 4:
         return None

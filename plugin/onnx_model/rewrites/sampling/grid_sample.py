@@ -6,30 +6,25 @@ import math
 from dataclasses import replace
 from functools import partial
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.sampling.interpolation import EXACT_IN_FLOAT, Sampler
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
-def gather_grid_sample(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("GridSample")
+def gather_grid_sample(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Lower ``GridSample`` over images and volumes (ONNX operator page of GridSample).
 
     IREE 3.13 reads outside the image for positions outside it, rounds positions wrongly for nearest sampling and has
     only one kind of padding. Cubic sampling is of images alone, and moves each of a position's pixels inside, where
     other modes move the position.
     """
-    return rewrite_nodes(model, _lowered)
-
-
-def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "GridSample":
-        return None
     shape, grid, found = editor.shape(node.input[0]), editor.shape(node.input[1]), attributes(node)
     mode = found.get("mode", "linear")
     mode = _MODES.get(mode, mode)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 
 _CHANNEL = 1
 _RESHAPE_TRANSPOSE_RESHAPE = ("Reshape", "Transpose", "Reshape")
@@ -23,7 +23,8 @@ class _Shuffled(NamedTuple):
     groups: int
 
 
-def slice_shuffled(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("Gather")
+def slice_shuffled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Replace a group of shuffled channels by a strided slice of the channels that it consists of.
 
     ShuffleNetV2's authors reshape ``[N, C, H, W]`` to ``[N * C / 2, 2, H * W]``, transpose it to ``[2, N * C / 2, …]``
@@ -33,11 +34,7 @@ def slice_shuffled(model: ModelProto) -> tuple[str, ...]:
     Returns:
         The names of the replaced nodes.
     """
-    return rewrite_nodes(model, _sliced)
-
-
-def _sliced(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Gather" or attributes(node).get("axis", 0) != 0:
+    if attributes(node).get("axis", 0) != 0:
         return None
     index, found = editor.constant(node.input[1]), _shuffled(node.input[0], editor)
     if found is None or index is None or index.ndim > 0:

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import math
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 from sartor.onnx_model.operator_types.moving import RESHAPING
 
 # Operators that repeat a value or change its shape.
 _REPEATING = RESHAPING - {"Flatten"} | {"Expand", "Tile"}
 
 
-def select_assigned(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("ScatterND")
+def select_assigned(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Replace each ``ScatterND`` of one number at the true elements of a mask by a ``Where``; returns their names."""
-    return rewrite_nodes(model, _selected)
-
-
-def _selected(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "ScatterND" or attributes(node).get("reduction", "none") != "none":
+    if attributes(node).get("reduction", "none") != "none":
         return None
     data, indices, updates = node.input
     mask, number = _mask(indices, editor), _number(updates, editor)

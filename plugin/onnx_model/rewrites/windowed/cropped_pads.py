@@ -5,28 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
 
 _ZERO_PADDED = frozenset({"AveragePool", "Conv", "LpPool"})
 _WINDOWED = _ZERO_PADDED | {"ConvInteger", "MaxPool", "QLinearConv"}
 
 
-def crop_pads(model: ModelProto) -> tuple[str, ...]:
-    """Split pads of which some are negative into a slice and a pad; returns the names of the replaced nodes.
+@node_rewrite("Pad")
+def crop_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Split pads of which some are negative into a slice and a pad.
 
     IREE 3.13 inserts the operand at a negative offset, and rejects that: "expected offsets to be non-negative".
     """
-    return rewrite_nodes(model, _cropped)
-
-
-def _cropped(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Pad":
-        return None
     shape, pads = editor.shape(node.input[0]), editor.constant(optional_input(node, 1))
     axes = editor.constant(optional_input(node, 3)) if optional_input(node, 3) else None
     if shape is None or pads is None or (axes is None and optional_input(node, 3)):
@@ -56,17 +51,14 @@ def _with_long_axes(node: NodeProto, editor: GraphEditor, axes: Array) -> list[N
     return emit.nodes
 
 
-def concatenate_pads(model: ModelProto) -> tuple[str, ...]:
-    """Write a pad of what is computed as concatenations if another value is padded around it; returns the nodes' names.
+@node_rewrite("Pad")
+def concatenate_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
+    """Write a pad of what is computed as concatenations if another value is padded around it.
 
     IREE 3.13 puts all three into one dispatch without workgroups, and rejects that: "write affecting operations on
     global resources are restricted to workgroup distributed contexts".
     """
-    return rewrite_nodes(model, _concatenated)
-
-
-def _concatenated(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "Pad" or attributes(node).get("mode", "constant") != "constant":
+    if attributes(node).get("mode", "constant") != "constant":
         return None
     shape, pads, value = editor.shape(node.input[0]), _pads(node, editor), _value(node, editor)
     if shape is None or pads is None or value is None or editor.producer(node.input[0]) is None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 
 # From channel, block row, block column, row, column to channel, row, block row, column, block column.
 _ORDER = [0, 1, 4, 2, 5, 3]
 
 
-def transposed_blocks(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("DepthToSpace")
+def transposed_blocks(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Write DepthToSpace in mode CRD as a transposition.
 
     IREE 3.13 reads channels as block row, block column, channel, which is wrong unless there are as many output
     channels as rows in a block.
     """
-    return rewrite_nodes(model, _transposed)
-
-
-def _transposed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "DepthToSpace" or attributes(node).get("mode", b"DCR") != "CRD":
+    if attributes(node).get("mode", b"DCR") != "CRD":
         return None
     shape, block = editor.shape(node.input[0]), int(attributes(node)["blocksize"])
     if shape is None:

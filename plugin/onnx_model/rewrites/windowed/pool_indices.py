@@ -6,23 +6,20 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite
 from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
 
 
-def gather_pool_indices(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("MaxPool")
+def gather_pool_indices(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Compute ``Indices`` of ``MaxPool`` by gathering the windows; the MaxPool keeps only its first output.
 
     IREE 3.13 numbers elements within their channel, as PyTorch does. ONNX numbers them within the whole tensor.
     """
-    return rewrite_nodes(model, _lowered)
-
-
-def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "MaxPool" or len(node.output) < 2:
+    if len(node.output) < 2:
         return None
     window, shape = window_of(node, editor), editor.shape(node.input[0])
     # Values that nothing reads are not described.

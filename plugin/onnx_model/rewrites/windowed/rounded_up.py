@@ -17,7 +17,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite, rewrite_nodes
 from sartor.onnx_model.graphs.infer import forget_shapes, infer_shapes
 from sartor.onnx_model.graphs.walk import nodes
 from sartor.onnx_model.rewrites.windowed.windows import Window, window_of, without
@@ -29,9 +29,14 @@ _LOWEST = {"float16": -math.inf, "float32": -math.inf, "int8": -128, "uint8": 0}
 _Pads = Sequence[tuple[int, int]]
 
 
-def pad_rounded_up(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite()
+def pad_rounded_up(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Replace ``ceil_mode`` by padding, which no average counts, where IREE 3.13 compiles it to something else."""
-    return rewrite_nodes(model, _padded)
+    window = window_of(node, editor) if _is_rounded_up(node) else None
+    output = editor.shape(node.output[0])
+    if window is None or output is None or (node.op_type == "MaxPool" and not _is_refused(window, output[2:])):
+        return None
+    return _with_windows(node, editor, window, output[2:])
 
 
 def drop_windows(model: ModelProto) -> tuple[str, ...]:
@@ -86,14 +91,6 @@ def _starts_inside(window: Window, axis: int, count: int) -> bool:
 def _windows(window: Window, axis: int) -> int:
     count = window.rounded_up(axis)
     return count if _starts_inside(window, axis, count) else count - 1
-
-
-def _padded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    window = window_of(node, editor) if _is_rounded_up(node) else None
-    output = editor.shape(node.output[0])
-    if window is None or output is None or (node.op_type == "MaxPool" and not _is_refused(window, output[2:])):
-        return None
-    return _with_windows(node, editor, window, output[2:])
 
 
 def _with_windows(

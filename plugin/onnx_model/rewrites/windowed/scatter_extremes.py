@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, opset, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite, opset, rewrite_nodes
 from sartor.onnx_model.graphs.walk import describe_node
 
 _OPERATORS = {"max": "Max", "min": "Min"}
@@ -36,23 +36,17 @@ def compare_scattered(model: ModelProto) -> tuple[str, ...]:
     return rewrite_nodes(model, partial(_compared, version=opset(model)))
 
 
-def widen_scattered(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("ScatterND")
+def widen_scattered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Let ``ScatterND`` with the reductions max and min compare numbers without sign, and truth, in types with one.
 
     IREE 3.13 compares them as if they had a sign.
 
-    Returns:
-        The names of the nodes.
-
     Raises:
         UnsupportedModelError: there is no wider type.
     """
-    return rewrite_nodes(model, _widened)
-
-
-def _widened(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     found, element = attributes(node), editor.element_type(node.input[0]) if node.input else 0
-    if node.op_type != "ScatterND" or found.get("reduction", "none") not in _OPERATORS:
+    if found.get("reduction", "none") not in _OPERATORS:
         return None
     if element == TensorProto.UINT64:
         raise UnsupportedModelError(f"{describe_node(node)} compares uint64; cast to int64 around it")

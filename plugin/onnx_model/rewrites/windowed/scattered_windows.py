@@ -7,23 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import NodeProto, TensorProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
 
 
-def gather_windows(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite()
+def gather_windows(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Write them as what each element of the result reads; IREE 3.13 has no lowering for them.
 
     Must run before indices of poolings are computed in another way.
     """
-    return rewrite_nodes(model, _lowered)
-
-
-def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     rule = _RULES.get(node.op_type)
     return rule(node, editor) if rule else None
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite
 
 # More groups would add too many layers to the model, and narrower ones would not fill vectors.
 _MOST_GROUPS = 8
@@ -15,24 +15,36 @@ _OF_VOLUMES = 5
 """Dimensions of their filters."""
 
 
-def split_groups(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("Conv")
+def split_groups(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Replace a grouped ``Conv`` by ``Split``, a ``Conv`` per group and ``Concat``, which all routines support.
 
     IREE 3.13 computes grouped convolutions by scalar loops at 3 GFLOP/s; other convolutions reach 150 GFLOP/s and more.
     """
-    return rewrite_nodes(model, _split)
+    groups = attributes(node).get("group", 1)
+    if not 1 < groups <= _MOST_GROUPS:
+        return None
+    filters = editor.constant(node.input[1])
+    bias = editor.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    if filters is None or (bias is None and len(node.input) > 2 and node.input[2]):
+        return None
+    if min(filters.shape[1], filters.shape[0] // groups) < _FEWEST_CHANNELS:
+        return None
+    emit = Emitter(editor, node)
+    sizes = emit.constant([filters.shape[1]] * groups, "sizes")
+    images = emit.many("Split", node.input[0], sizes, part="split", outputs=("",) * groups, axis=1)
+    results = [_group(emit, image, index, groups, filters, bias) for index, image in enumerate(images)]
+    emit("Concat", *results, output=node.output[0], axis=1)
+    return emit.nodes
 
 
-def doubled_volumes(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("Conv")
+def doubled_volumes(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Give each channel of a ``Conv`` that is depthwise over volumes two equal filters, and drop every second result.
 
     IREE 3.13 rejects those with one filter for each channel.
     """
-    return rewrite_nodes(model, _doubled)
-
-
-def _doubled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    shape, groups = editor.shape(node.input[1]) if node.op_type == "Conv" else None, attributes(node).get("group", 1)
+    shape, groups = editor.shape(node.input[1]), attributes(node).get("group", 1)
     if shape is None or len(shape) != _OF_VOLUMES or shape[:2] != (groups, 1) or groups == 1:
         return None
     emit = Emitter(editor, node)
@@ -52,24 +64,6 @@ def _twice(emit: Emitter, name: str) -> str:
     shape = emit.editor.shape(name) or ()
     pairs = emit("Concat", *[emit("Unsqueeze", name, emit.constant([1], "axis"), part="one")] * 2, part="pairs", axis=1)
     return emit("Reshape", pairs, emit.constant([2 * shape[0], *shape[1:]], "twice_shape"), part="twice")
-
-
-def _split(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    groups = attributes(node).get("group", 1)
-    if node.op_type != "Conv" or not 1 < groups <= _MOST_GROUPS:
-        return None
-    filters = editor.constant(node.input[1])
-    bias = editor.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-    if filters is None or (bias is None and len(node.input) > 2 and node.input[2]):
-        return None
-    if min(filters.shape[1], filters.shape[0] // groups) < _FEWEST_CHANNELS:
-        return None
-    emit = Emitter(editor, node)
-    sizes = emit.constant([filters.shape[1]] * groups, "sizes")
-    images = emit.many("Split", node.input[0], sizes, part="split", outputs=("",) * groups, axis=1)
-    results = [_group(emit, image, index, groups, filters, bias) for index, image in enumerate(images)]
-    emit("Concat", *results, output=node.output[0], axis=1)
-    return emit.nodes
 
 
 def _group(emit: Emitter, image: str, index: int, groups: int, filters: Array, bias: Array | None) -> str:

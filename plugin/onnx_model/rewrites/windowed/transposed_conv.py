@@ -7,29 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import ModelProto, NodeProto
+from onnx import NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, rewrite_nodes
+from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, node_rewrite
 from sartor.onnx_model.rewrites.windowed.windows import Window, window_of
 
 # Where the stride is far beyond the kernel, the filters of a block are mostly zeros.
 _MOST_ENLARGED = 4
 
 
-def stretched_conv(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite("ConvTranspose")
+def stretched_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Replace a ``ConvTranspose`` by a ``Conv`` without inserted zeros, or by one with them where IREE has none.
 
     IREE 3.13 inserts zeros, which are most of what it multiplies, and fails on groups ("expected reassociation map #0
     to have size equal to the expanded rank"), on pads that differ between the two ends, and on pads beyond the kernel,
     which take away elements.
     """
-    return rewrite_nodes(model, _as_conv)
-
-
-def _as_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    if node.op_type != "ConvTranspose":
-        return None
     window, weight, shape = window_of(node, editor), editor.shape(node.input[1]), editor.shape(node.input[0])
     if window is None or weight is None or shape is None:
         return None

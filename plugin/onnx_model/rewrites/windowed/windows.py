@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, rewrite_nodes
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, node_rewrite, rewrite_nodes
 from sartor.onnx_model.graphs.infer import infer_shapes
 
 _WINDOWED = ("Conv", "ConvInteger", "AveragePool", "LpPool", "MaxPool")
@@ -50,9 +50,31 @@ class Window:
         return -(-self.unread(axis) // self.strides[axis]) + 1
 
 
-def explicit_padding(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite(*_WINDOWED, "ConvTranspose")
+def explicit_padding(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Replace ``auto_pad`` by explicit pads, as the ONNX operator pages define it, where shapes are known."""
-    return rewrite_nodes(model, _with_pads)
+    found = attributes(node)
+    mode = found.get("auto_pad", "NOTSET")
+    if node.op_type == "ConvTranspose":
+        if "output_shape" not in found:
+            return _with_transposed_pads(node, editor)
+        mode = mode if mode.startswith("SAME") else "SAME_LOWER"
+    if not mode.startswith("SAME"):
+        return None
+    bare = without(node, ("auto_pad", "pads", "output_shape"))
+    window = window_of(bare, editor)
+    if window is None:
+        return None
+    totals = _transposed_totals(window, found) if "output_shape" in found else _same_totals(window)
+    if min(totals) < 0:
+        # A longer result ends with what only the bias is added to.
+        rank, longer = len(totals), [max(-total, 0) for total in totals]
+        extra = [each + more for each, more in zip(found.get("output_padding", [0] * rank), longer, strict=True)]
+        bare = without(bare, ("output_padding",))
+        bare.attribute.append(helper.make_attribute("output_padding", extra))
+        totals = [max(total, 0) for total in totals]
+    bare.attribute.append(helper.make_attribute("pads", _shared(totals, mode)))
+    return [bare]
 
 
 def pad_transposed(model: ModelProto) -> tuple[str, ...]:
@@ -74,12 +96,17 @@ def maxima_of_floats(model: ModelProto) -> tuple[str, ...]:
     return names
 
 
-def round_down(model: ModelProto) -> tuple[str, ...]:
+@node_rewrite(*_WINDOWED)
+def round_down(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Drop ``ceil_mode`` where rounding down gives as many windows: IREE 3.13 pads for a rest that is not there.
 
     "inferred input/output operand has shape's dimension to be 3, but found 2" for a kernel of 2 over 2 elements.
     """
-    return rewrite_nodes(model, _rounded_down)
+    window = window_of(node, editor) if attributes(node).get("ceil_mode") else None
+    output = editor.shape(node.output[0])
+    if window is None or output is None or any(window.fitting(axis) != size for axis, size in enumerate(output[2:])):
+        return None
+    return [without(node, ("ceil_mode",))]
 
 
 def trim_windows(model: ModelProto) -> tuple[str, ...]:
@@ -158,41 +185,6 @@ def _shared(totals: Sequence[int], mode: str) -> list[int]:
     """Pads of the begins and then of the ends, of which ``auto_pad`` names the one that has more of an odd total."""
     low = [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
     return [*low, *(total - begin for total, begin in zip(totals, low, strict=True))]
-
-
-def _with_pads(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    found = attributes(node)
-    mode = found.get("auto_pad", "NOTSET")
-    if node.op_type not in (*_WINDOWED, "ConvTranspose"):
-        return None
-    if node.op_type == "ConvTranspose":
-        if "output_shape" not in found:
-            return _with_transposed_pads(node, editor)
-        mode = mode if mode.startswith("SAME") else "SAME_LOWER"
-    if not mode.startswith("SAME"):
-        return None
-    bare = without(node, ("auto_pad", "pads", "output_shape"))
-    window = window_of(bare, editor)
-    if window is None:
-        return None
-    totals = _transposed_totals(window, found) if "output_shape" in found else _same_totals(window)
-    if min(totals) < 0:
-        # A longer result ends with what only the bias is added to.
-        rank, longer = len(totals), [max(-total, 0) for total in totals]
-        extra = [each + more for each, more in zip(found.get("output_padding", [0] * rank), longer, strict=True)]
-        bare = without(bare, ("output_padding",))
-        bare.attribute.append(helper.make_attribute("output_padding", extra))
-        totals = [max(total, 0) for total in totals]
-    bare.attribute.append(helper.make_attribute("pads", _shared(totals, mode)))
-    return [bare]
-
-
-def _rounded_down(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    window = window_of(node, editor) if node.op_type in _WINDOWED and attributes(node).get("ceil_mode") else None
-    output = editor.shape(node.output[0])
-    if window is None or output is None or any(window.fitting(axis) != size for axis, size in enumerate(output[2:])):
-        return None
-    return [without(node, ("ceil_mode",))]
 
 
 def _same_totals(window: Window) -> list[int]:
