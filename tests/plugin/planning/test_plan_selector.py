@@ -15,7 +15,8 @@ from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
 from sartor.tuning.selection.problem.selection import Selection
 from sartor.tuning.selection.programming.alternatives import alternatives
-from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of, types
+from tests.importing import ImportedOf
+from tests.plugin.planning.selecting_fakes import FakeTuner, by_type, selector, tables_of, types
 
 FAST, SLOW = 1e-4, 1e-3
 

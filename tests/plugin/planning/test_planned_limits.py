@@ -15,7 +15,8 @@ from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.selection.problem.limits import Limits, Quantity
-from tests.plugin.planning.selecting_fakes import CONFIG, FakeTuner, ImportedOf, tables_of
+from tests.importing import ImportedOf
+from tests.plugin.planning.selecting_fakes import CONFIG, FakeTuner, tables_of
 
 Planned = Callable[[Mapping[str, str]], int | None]
 

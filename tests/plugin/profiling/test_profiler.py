@@ -26,7 +26,8 @@ from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
-from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of
+from tests.importing import ImportedOf
+from tests.plugin.planning.selecting_fakes import FakeTuner, by_type, selector, tables_of
 
 SECONDS = 1e-3
 

@@ -23,16 +23,8 @@ from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits
 from sartor.tuning.selection.programming.infeasible import LimitError
-from tests.plugin.planning.selecting_fakes import (
-    FakeTuner,
-    ImportedOf,
-    by_type,
-    measurement,
-    selector,
-    tables_of,
-    type_of,
-    types,
-)
+from tests.importing import ImportedOf
+from tests.plugin.planning.selecting_fakes import FakeTuner, by_type, measurement, selector, tables_of, type_of, types
 
 UNIT = 1e-4
 

@@ -15,7 +15,7 @@ from sartor.tuning.search.search import VariantSearch
 from sartor.tuning.search.search_settings import SearchSettings
 from sartor.tuning.search.searched import Searched
 from sartor.tuning.search.workgroups import fewer_workgroups, predicted_seconds, promising_numbers, workgroups_of
-from tests.conftest import ImportedOf
+from tests.importing import ImportedOf
 from tests.tuning.search.searched_tasks import STOCK, facts, kernel, listed
 
 TWO = Target("cpu", "sapphirerapids", threads=2)

@@ -14,8 +14,9 @@ from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, symbol
 from sartor.frontend.onnx_import import import_model
 from sartor.tuning.networks.build_job import NetFiles, UnsplitNetwork
-from tests.codegen.linking.test_stitching import ImportedOf, ModelFile, build, check
+from tests.codegen.linking.test_stitching import build, check
 from tests.codegen.linking.weights.test_joining import chain
+from tests.importing import ImportedOf, ModelFile
 
 BRANCHES = """
 (float[1,4,8,8] x, float[1,4,8,8] z) => (float[1,4,8,8] y, float[1,4,8,8] early) {

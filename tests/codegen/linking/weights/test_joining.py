@@ -18,8 +18,8 @@ from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.networks.build_job import NetFiles, UnsplitNetwork
-from tests.codegen.linking.test_stitching import TARGET, ImportedOf, ModelFile, build, check, split
-from tests.importing import imported_model
+from tests.codegen.linking.test_stitching import TARGET, build, check, split
+from tests.importing import ImportedOf, ModelFile, imported_model
 
 GROUP = 3
 

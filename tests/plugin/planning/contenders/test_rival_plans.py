@@ -18,7 +18,8 @@ from sartor.profiling.refiner import Refiner
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import UNLIMITED
-from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, selector, tables_of
+from tests.importing import ImportedOf
+from tests.plugin.planning.selecting_fakes import FakeTuner, selector, tables_of
 from tests.plugin.profiling.test_refiner import FakeProfiler
 
 UNIT = 1e-3

@@ -38,7 +38,8 @@ from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
-from tests.plugin.planning.selecting_fakes import CONFIG, FakeTuner, ImportedOf, measurement, selector
+from tests.importing import ImportedOf
+from tests.plugin.planning.selecting_fakes import CONFIG, FakeTuner, measurement, selector
 from tests.plugin.planted_fusions import FailingFusion
 from tests.tuning.measuring.device_faults import DeviceFault
 

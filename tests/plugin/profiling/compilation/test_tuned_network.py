@@ -29,13 +29,8 @@ from sartor.progress import silent
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import UNLIMITED
-from tests.plugin.planning.selecting_fakes import (
-    FakeTuner,
-    ImportedOf,
-    by_type,
-    selector,
-    tables_of,
-)
+from tests.importing import ImportedOf
+from tests.plugin.planning.selecting_fakes import FakeTuner, by_type, selector, tables_of
 
 UNIT = 1e-4
 

@@ -11,7 +11,8 @@ from sartor.tuning.cost_tables.in_network import InNetworkTimes, corrected
 from sartor.tuning.cost_tables.tables import Tables
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.transfers.conversions import adapts_between
-from tests.plugin.planning.selecting_fakes import FakeTuner, ImportedOf, by_type, selector, tables_of, type_of
+from tests.importing import ImportedOf
+from tests.plugin.planning.selecting_fakes import FakeTuner, by_type, selector, tables_of, type_of
 
 UNIT = 1e-4
 
