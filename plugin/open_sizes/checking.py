@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import small_sizes, twin_sizes
 from sartor.config import CompileConfig
+from sartor.dialect_passes.opening.transposes_apart import transposes_apart
 from sartor.frontend.imported_model import ImportedModel
 from sartor.open_sizes.calls import odd_size
 from sartor.open_sizes.importing import OpenImport, import_sizes
@@ -43,10 +45,27 @@ def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
     return [each for index, each in enumerate(found) if each not in found[:index]]
 
 
+def with_least(opened: OpenImport, config: CompileConfig, bench: Bench) -> tuple[OpenImport, ImportedModel]:
+    """The import with the least sizes among its others, and the model with these, whose layers have the names of those
+    for any size. Rounding does most there: a position that sees few others is what it adds itself."""
+    least = {symbol.name: _steps(symbol)[0] for symbol in opened.symbols}
+    model = opened.at(least)
+    if model is None:
+        simplifies = opened.model.is_simplified
+        (model,) = import_sizes(opened.model.path, [least], opened.dims, config, bench, simplifies=simplifies)
+        opened = replace(opened, others=((least, model), *opened.others))
+    return opened, replace(model, graph=transposes_apart(model.graph))
+
+
+def _steps(symbol: Symbol) -> range:
+    """The sizes that callers may choose."""
+    first = -(-symbol.least // symbol.multiple)
+    return range(first * symbol.multiple, symbol.most + 1, symbol.multiple)
+
+
 def _checked(symbol: Symbol, imported: Collection[int]) -> list[int]:
     """The sizes of a symbol, the least first; beside that those of the imports are checked anyway."""
-    steps, first = symbol.multiple, -(-symbol.least // symbol.multiple)
-    sizes = range(first * steps, symbol.most + 1, steps)
+    sizes = _steps(symbol)
     middle = sizes.index(odd_size(symbol, 1 / 2))
     further = sizes if len(sizes) <= _WHOLE else sizes[middle : middle + _NEIGHBOURS]
     return [sizes[0], *(each for each in further if each != sizes[0] and each not in imported)]
@@ -72,7 +91,10 @@ def sized_nets(
         if sizes not in known and sizes not in further[:index]:
             calls.append(SizedCall(tuple(sizes.items()), 0.0))
     models = _models([call.by_name for call in calls], opened, config, bench)
-    others = [SizedRuns(call, _runner(model, config, bench)) for call, model in zip(calls, models, strict=True)]
+    permitted = samples.permitted_error
+    others = [
+        SizedRuns(call, _runner(model, permitted, config, bench)) for call, model in zip(calls, models, strict=True)
+    ]
     builder = _builder(opened.model, config, bench)
     budget = budget_of_model(config.error_budget, opened.model, samples)
     return SizedNets(builder, samples, budget, largest.share, others, caching=caching)
@@ -88,9 +110,11 @@ def _models(
     return [opened.at(each) or next(imported) for each in sizes]
 
 
-def _runner(model: ImportedModel, config: CompileConfig, bench: Bench) -> NetRunner:
-    """Runs builds with other sizes than the largest, in one process each."""
+def _runner(model: ImportedModel, permitted: float, config: CompileConfig, bench: Bench) -> NetRunner:
+    """Runs builds with other sizes than the largest, in one process each; ``permitted`` is the error with any size by
+    all the rounding that the model permits."""
     samples = checked_samples(model, None, bench.pool, narrow=config.error_budget.narrow)
+    samples = replace(samples, permitted_error=permitted)
     budget = budget_of_model(config.error_budget, model, samples)
     return NetRunner(_builder(model, config, bench), samples, budget, is_hurried=True)
 

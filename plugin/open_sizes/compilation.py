@@ -12,6 +12,7 @@ from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import CompileError, SartorError, UnsupportedModelError, UsageError
+from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.kept_import import forgotten_if_wrong
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
@@ -20,12 +21,13 @@ from sartor.onnx_model.states.cut_caches import CutModel
 from sartor.onnx_model.states.open_positions import POSITIONS
 from sartor.open_sizes.caches import CutFile, cut_file, open_file
 from sartor.open_sizes.calls import CallLog
-from sartor.open_sizes.checking import sized_nets
+from sartor.open_sizes.checking import sized_nets, with_least
 from sartor.open_sizes.importing import OpenImport, check_open, import_open
 from sartor.open_sizes.prompts import CheckedPlan, judged_file, sees_no_later_tokens
 from sartor.open_sizes.sized_nets import SizedNets
-from sartor.planning.recorded_recipe import check_plan
-from sartor.policies import StatePolicy
+from sartor.planning.recorded_recipe import check_plan, precision_of
+from sartor.policies import Precision, StatePolicy
+from sartor.precision.permitted_rounding import heeding_permissions
 from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.candidacy import Candidacy, find_variants
@@ -135,7 +137,7 @@ def compile_open(
             )
         if plan is not None:
             check_plan(plan, config.target, config.fixed)
-            config = replace(config, threads=plan.threads)
+            config = config.for_plan(plan.threads, precision_of(plan))
         bench = Bench(pool, directory, store, time, progress)
         cut = _cut(model, opened, bench)
         if cut is not None:
@@ -307,11 +309,15 @@ class _Making:
     def _plans(self) -> tuple[Candidacy, Tuned, SizedNets]:
         """Select plans, and run them."""
         load_search(self.bench.store, self.config.target, self.config.search)
+        config, bench = heeding_permissions(self.config, self.opened.model), self.bench
+        opened, least = self.opened, list[ImportedModel]()
+        if config.precision is not Precision.F32:
+            opened, *least = with_least(self.opened, config, bench)
         # Definitions take long with the largest sizes.
-        _, small = self.opened.others[-1]
-        found = find_variants(self.opened.model, self.config, self.bench, rewritten=small)
-        runner = sized_nets(found.calibration.samples, self.opened, self.config, self.bench, self.cached)
-        tuned = tune_network(replace(found, begun=runner), self.config, self.bench, self.output.parent, whole=False)
+        _, small = opened.others[-1]
+        found = find_variants(opened.model, config, bench, rewritten=small, sized=least)
+        runner = sized_nets(found.calibration.samples, opened, config, bench, self.cached)
+        tuned = tune_network(replace(found, begun=runner), config, bench, self.output.parent, whole=False)
         return found, tuned, runner
 
     def _tuned_artifact(self, found: Candidacy, refined: Refined, run: NetRun, runner: SizedNets) -> Artifact:

@@ -112,6 +112,29 @@ class SizedNets(NetRunner):
         share = (self._share, *(each.call.share for each in self._timed))[index]
         return known[index] if known is not None else mean / share if share else math.inf
 
+    def verify(self, build: Build) -> NetRun:
+        """As ``NetRunner.verify``; of what may round, the run with the largest error with any size and in calls, by
+        which less is rounded: with small sizes rounding does more.
+
+        Raises:
+            UsageError, DisturbedError, ReferenceFailedError: as ``NetRunner.verify``.
+        """
+        worst = super().verify(build)
+        if not self.budget.narrow:
+            return worst
+        for each in self.others:
+            if worst.status is not Status.OK:
+                return worst
+            run = each.runner.verify(build)
+            worst = max(worst, run, key=_error) if run.status is Status.OK else run
+        return self._called(build, worst)
+
+    def _called(self, build: Build, run: NetRun) -> NetRun:
+        """The judged run of calls that keep caches, if it has the larger error."""
+        if run.status is not Status.OK or self._caching is None:
+            return run
+        return self._verifier.judged_calls(build, run, verify_caches, {"model": self._caching})
+
     def judged(self, build: Build) -> NetRun:
         """The judged run at all sizes: the first failure, or the run with the largest error; if it keeps caches, by
         several calls as well.
@@ -119,7 +142,7 @@ class SizedNets(NetRunner):
         Raises:
             RewriteError: if the rewritten model is wrong.
         """
-        worst = judged(self.verify(build), self.budget)
+        worst = judged(super().verify(build), self.budget)
         for each in self.others:
             if worst.status is not Status.OK:
                 return worst
@@ -127,9 +150,8 @@ class SizedNets(NetRunner):
             if run.status is not Status.OK:
                 # Without its error it is not judged again, which would forget the sizes.
                 return replace(run, error=None, message=f"with {each.call.named}: {run.message}; {_ADVICE}")
-            worst = max(worst, run, key=lambda each: each.error or 0.0)
-        if worst.status is Status.OK and self._caching is not None:
-            worst = self._verifier.judged_calls(build, worst, verify_caches, {"model": self._caching})
+            worst = max(worst, run, key=_error)
+        worst = self._called(build, worst)
         return replace(worst, layers=self._layers()) if worst.status is Status.OK and self.others else worst
 
     def _layers(self) -> str:
@@ -139,6 +161,10 @@ class SizedNets(NetRunner):
         last = self.others[-1]
         reason = f"those of a module for any size are not compared, but with {last.call.named}"
         return last.runner.rewritten_verdict(reason).sentence
+
+
+def _error(run: NetRun) -> float:
+    return run.error or 0.0
 
 
 def _mean(runs: Sequence[tuple[float, NetRun]]) -> NetRun:

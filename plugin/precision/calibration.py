@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -74,6 +74,11 @@ class Calibration:
     def key(self) -> tuple[str, ...]:
         """What errors of rounding depend on, beside the model."""
         return (self.samples.digest, self.method, *([self.compensated] if self.compensated else []))
+
+    def permitting(self, errors: Iterable[float]) -> Calibration:
+        """The same where the rounding that the model permits has further errors, with other sizes."""
+        permitted = max(self.samples.permitted_error, *errors, 0.0)
+        return replace(self, samples=replace(self.samples, permitted_error=permitted))
 
 
 def calibrate(

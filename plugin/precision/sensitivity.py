@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.task_bounds import kind_and_sizes
@@ -41,6 +41,7 @@ class Sensitivities:
         cache: stores the errors.
         progress: told about every inference.
         is_hurried: whether few samples have to do, as there is no time for more.
+        others: the same of the network with other sizes; the largest error of all counts.
     """
 
     imported: ImportedModel
@@ -51,6 +52,12 @@ class Sensitivities:
     cache: SensitivityCache
     progress: Progress = silent
     is_hurried: bool = False
+    others: tuple[Sensitivities, ...] = ()
+
+    def also_of(self, sized: Iterable[tuple[ImportedModel, Calibration]]) -> Sensitivities:
+        """The same for a network of open sizes, of which some more are imported and calibrated."""
+        others = (replace(self, imported=imported, calibration=calibration) for imported, calibration in sized)
+        return replace(self, others=tuple(others))
 
     def together(self, assignment: Mapping[str, str]) -> float:
         """The error of the outputs, by the user's measure, with layers rounded to types by layer name; 0 for no layers.
@@ -71,7 +78,7 @@ class Sensitivities:
             (found,) = trial.together([assignment])
             known = found.samples
             self.cache.put({name: known}, *key)
-        return measure.of_samples(known)
+        return max(measure.of_samples(known), *(other.together(assignment) for other in self.others), 0.0)
 
     def for_pairs(self, pairs: Collection[Pair], *, roughly: bool = False) -> dict[Pair, float]:
         """The relative error of the outputs for each pair, if that layer alone computes in that type.
@@ -94,8 +101,12 @@ class Sensitivities:
             # A pair that cannot be simulated gets an empty entry, so that it is not tried again.
             known |= {_named(pair): found[pair].samples if pair in found else () for pair in missing}
             self.cache.put(known, *key)
-        errors = {pair: known[_named(pair)] for pair in sorted(pairs)}
-        return {pair: layer_error(self.measure, max(error)) for pair, error in errors.items() if error}
+        samples = {pair: known[_named(pair)] for pair in sorted(pairs)}
+        errors = {pair: layer_error(self.measure, max(error)) for pair, error in samples.items() if error}
+        for other in self.others:
+            for pair, error in other.for_pairs(pairs, roughly=roughly).items():
+                errors[pair] = max(error, errors.get(pair, 0.0))
+        return errors
 
     @property
     def _hurried_samples(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +51,7 @@ class Candidacy:
         candidates: the variants of each layer.
         checking: the comparison of its rewrites with definitions of operators, which may go on.
         begun: what builds and runs its networks, and has begun already; None if nothing has.
+        sized: of a network of open sizes some more that rounding is measured with, and their calibrations.
     """
 
     imported: ImportedModel
@@ -57,6 +59,7 @@ class Candidacy:
     candidates: Candidates
     checking: RewriteCheck
     begun: NetRunner | None = None
+    sized: tuple[tuple[ImportedModel, Calibration], ...] = ()
 
 
 def find_variants(
@@ -66,6 +69,7 @@ def find_variants(
     *,
     is_tuned_here: bool = False,
     rewritten: ImportedModel | None = None,
+    sized: Sequence[ImportedModel] = (),
 ) -> Candidacy:
     """Calibrate a model, and ask every routine about every layer.
 
@@ -76,6 +80,7 @@ def find_variants(
         is_tuned_here: whether its networks will run on this machine, so that what they need can begin.
         rewritten: the same model with smaller sizes, on which its rewrites are compared with definitions; None for
             itself.
+        sized: the same model with other sizes, with which rounding is measured, too.
 
     Raises:
         UsageError: if the user's samples or measure fail.
@@ -89,10 +94,8 @@ def find_variants(
     else:
         checking.finish()
     imported = equalised(imported, config, bench)
-    calibration = calibrate(imported, config.calibrating, bench.pool, bench.progress)
-    calibration = with_permitted_error(
-        imported, calibration, config, bench.pool, bench.progress, is_hurried=bench.time.is_bounded
-    )
+    calibration, *others = (_calibrated(each, config, bench) for each in (imported, *sized))
+    calibration = calibration.permitting(other.samples.permitted_error for other in others)
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
     imported, calibration = with_compensation(
         imported, calibration, config.calibrating, bench.pool, bench.progress, bench.time.part(_COMPENSATING).end
@@ -102,7 +105,14 @@ def find_variants(
     narrow = foreseen(bench.store, config.target) if is_hurried and not config.planning.pins else all_of
     with _checking_rewrites(imported, calibration.samples, config, bench) if is_tuned_here else nullcontext():
         candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False, narrow=narrow)
-    return Candidacy(imported, calibration, candidates, checking, begun)
+    return Candidacy(imported, calibration, candidates, checking, begun, tuple(zip(sized, others, strict=True)))
+
+
+def _calibrated(imported: ImportedModel, config: CompileConfig, bench: Bench) -> Calibration:
+    calibration = calibrate(imported, config.calibrating, bench.pool, bench.progress)
+    return with_permitted_error(
+        imported, calibration, config, bench.pool, bench.progress, is_hurried=bench.time.is_bounded
+    )
 
 
 def _fills_memory(imported: ImportedModel) -> bool:

@@ -149,7 +149,7 @@ def _tuned(
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(
         imported, calibration, pool, budget.measure, config.jobs, cache, progress, is_hurried=tuner.is_late
-    )
+    ).also_of(found.sized)
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
     profiler = Profiler(store, builder, runner, policy, is_hurried=time.is_bounded)
     has_guesses = unmeasured(measured.costs[0], store) > 0

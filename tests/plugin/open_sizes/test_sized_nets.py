@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
 from sartor.profiling.network_runner import NetRunner
 from sartor.runtime.dispatch_statistics import Dispatch
+from sartor.tuning.errors.error_budget import ErrorBudget
+from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 
@@ -24,10 +27,15 @@ class Fixed(NetRunner):
 
     def __init__(self, seconds: float, status: Status = Status.OK) -> None:
         self._seconds, self._status = seconds, status
+        self.verified = 0
         self.asked = list[float]()
 
     def profile(self, builds: object) -> dict[str, NetRun]:
         return {"d": NetRun(self._status, (self._seconds, 2 * self._seconds), 1e-7 * self._seconds)}
+
+    def verify(self, build: object) -> NetRun:
+        self.verified += 1
+        return NetRun(self._status, (), 1e-3 * self._seconds)
 
     def with_threads(self, build: object, counts: object) -> dict[int, tuple[float, ...]]:
         return {1: (self._seconds,), 2: (self._seconds / 2,)}
@@ -37,14 +45,16 @@ class Fixed(NetRunner):
         return {"d": [(Dispatch("a", 2, self._seconds), Dispatch("b", 1, 1.0))]}
 
 
-def nets(monkeypatch: pytest.MonkeyPatch, *others: tuple[float, Fixed]) -> SizedNets:
+def nets(monkeypatch: pytest.MonkeyPatch, *others: tuple[float, Fixed], narrow: bool = False) -> SizedNets:
     largest = Fixed(8.0)
-    for name in ("profile", "with_threads", "dispatches"):
+    for name in ("profile", "verify", "with_threads", "dispatches"):
         monkeypatch.setattr(NetRunner, name, lambda self, *given, name=name: getattr(Fixed, name)(largest, *given))
     monkeypatch.setattr(NetRunner, "__init__", lambda *_, **__: None)
     runs = [SizedRuns(SizedCall((("n", index),), share), each) for index, (share, each) in enumerate(others)]
     nothing: Any = None
-    return SizedNets(nothing, nothing, nothing, 0.25, runs)
+    found = SizedNets(nothing, nothing, nothing, 0.25, runs)
+    monkeypatch.setattr(SizedNets, "budget", ErrorBudget(RELATIVE, 1e-2, narrow=narrow))
+    return found
 
 
 def test_times_are_means_over_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,3 +80,34 @@ def test_layers_are_timed_as_often_as_the_time_of_each_size_allows(monkeypatch: 
 def test_a_network_that_fails_at_one_size_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     found = nets(monkeypatch, (0.75, Fixed(4.0, Status.CRASHED)))
     assert found.profile([BUILD])["d"].status is Status.CRASHED
+
+
+def test_what_rounds_is_verified_with_all_sizes_before_it_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, least = Fixed(4.0), Fixed(12.0)
+    assert nets(monkeypatch, (0.75, small), (0.0, least)).verify(BUILD).error == 8e-3
+    assert (small.verified, least.verified) == (0, 0)
+    found = nets(monkeypatch, (0.75, small), (0.0, least), narrow=True)
+    assert found.verify(BUILD).error == 12e-3
+    assert (small.verified, least.verified) == (1, 1)
+
+
+def test_what_fails_with_another_size_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = Fixed(1.0)
+    found = nets(monkeypatch, (0.0, Fixed(1.0, Status.CRASHED)), (0.0, last), narrow=True)
+    assert found.verify(BUILD).status is Status.CRASHED
+    assert not last.verified
+
+
+def test_what_rounds_is_verified_in_calls_that_keep_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[float | None]()
+
+    class Calls:
+        def judged_calls(self, _build: object, run: NetRun, *_: object) -> NetRun:
+            asked.append(run.error)
+            return replace(run, error=0.5)
+
+    found = nets(monkeypatch, (0.0, Fixed(12.0)), narrow=True)
+    monkeypatch.setattr(found, "_verifier", Calls(), raising=False)
+    monkeypatch.setattr(found, "_caching", "a model")
+    assert found.verify(BUILD).error == 0.5
+    assert asked == [12e-3]
