@@ -8,7 +8,8 @@ first quartile of what ONNX Runtime takes by it, and the memory of the caches by
 prompts are timed with these, too: the time to the first token, beside a call for the whole prompt, if the model takes
 several tokens. With ``--growth 0:128,960:1088`` tokens at these positions are timed in several sessions, each with
 caches that were never written: a position's median is compared with those of its neighbours, to find calls that stall
-where caches grow.
+where caches grow. With ``--right 300`` so many random tokens are compared with ONNX Runtime, one by one and in one
+run. Where the model permits ONNX Runtime to round products (``accuracy_level``), it is asked not to for comparisons.
 """
 
 from __future__ import annotations
@@ -47,12 +48,15 @@ class Peer:
     Args:
         model: the ONNX file.
         threads: of its session.
+        is_exact: whether it shall round nothing, whatever the model permits.
     """
 
-    def __init__(self, model: Path, threads: int) -> None:
+    def __init__(self, model: Path, threads: int, *, is_exact: bool = False) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        self._session = onnxruntime.InferenceSession(model, options, ["CPUExecutionProvider"])
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.parent))
+        source = exact(model) if is_exact else str(model)
+        self._session = onnxruntime.InferenceSession(source, options, ["CPUExecutionProvider"])
         self._outputs = [each.name for each in self._session.get_outputs()]
         self._inputs = [each.name for each in self._session.get_inputs()]
         self.caches = cache_shapes(model)
@@ -81,6 +85,16 @@ class Peer:
         self._held = {name: found[_present(name, found)] for name in self._held}
         logits: Array = found["logits"].numpy()
         return logits
+
+
+def exact(model: Path) -> bytes:
+    """A model whose products may not be rounded."""
+    found = onnx.load(model, load_external_data=False)
+    for each in found.graph.node:
+        for attribute in each.attribute:
+            if attribute.name == "accuracy_level":
+                attribute.i = 0
+    return found.SerializeToString()
 
 
 def _present(name: str, given: Mapping[str, object]) -> str:
@@ -149,14 +163,20 @@ def drawn(caches: Mapping[str, tuple[list[int], Any]], past: int) -> dict[str, A
     }
 
 
-def decode(session: Session, peer: Peer, past: int) -> str:
-    """A row of the table: tokens behind caches of a length."""
+def error(one: Array, other: Array) -> float:
+    """How far logits are from others, by the largest of these."""
+    return float(np.abs(one - other).max() / np.abs(other).max())
+
+
+def decode(session: Session, peer: Peer, judge: Peer, past: int) -> str:
+    """A row of the table: tokens behind caches of a length. The last one has to be what ``judge`` gives."""
     caches, inputs = drawn(peer.caches, past), [each.name for each in session.get_inputs()]
     # Random numbers have no meaning, and so no likeliest token that both agree about.
     ours, theirs, held = list[float](), list[float](), 0
     for run in range(_RUNS):
         session.restore(caches)
         peer.begin(caches)
+        judge.begin(caches)
         for place in range(past, past + _TOKENS):
             given = feeds(inputs, [1 + place % 7], place)
             ours.append(timed(partial(session.run, ["logits"], given)))
@@ -164,8 +184,9 @@ def decode(session: Session, peer: Peer, past: int) -> str:
             theirs.append(timed(partial(peer.run, [1 + place % 7], place)))
         if not run:
             (one,) = session.run(["logits"], feeds(inputs, [3], past + _TOKENS))
-            other = peer.run([3], past + _TOKENS)
-            worst = float(np.abs(one - other).max() / np.abs(other).max())
+            for place in range(past, past + _TOKENS):
+                judge.run([1 + place % 7], place)
+            worst = error(one, judge.run([3], past + _TOKENS))
             if not worst < 1e-2:
                 raise typer.BadParameter(f"the module is wrong behind {past} positions, by {worst:.2g}")
             live = sum(array.nbytes for array in caches.values()) * (past + _TOKENS + 1) // max(past, 1)
@@ -185,6 +206,30 @@ def first_token(session: Session, peer: Peer, count: int) -> str:
         peer.begin(empty)
         theirs.append(timed(lambda: peer.run(prompt, 0)))
     return f"| {count} | {min(ours) * 1e3:.1f} | {min(theirs) / min(ours):.2f} |"
+
+
+def compared(session: Session, judge: Peer, count: int) -> list[str]:
+    """Rows of the table: the errors of random tokens that run one by one, and in one run."""
+    inputs = [each.name for each in session.get_inputs()]
+    session.reset()
+    judge.begin(judge.empty)
+    tokens = [int(each) for each in np.random.default_rng(0).integers(0, judge.run([1], 0).shape[-1], count)]
+    judge.begin(judge.empty)
+    right = [judge.run([token], place)[0, -1] for place, token in enumerate(tokens)]
+    found = [session.run(["logits"], feeds(inputs, [token], place))[0][0, -1] for place, token in enumerate(tokens)]
+    rows = [_told_errors("one by one", found, right)]
+    if session.prompt_tokens:
+        session.reset()
+        (whole,) = session.run(["logits"], feeds(inputs, tokens, 0))
+        rows.append(_told_errors("in one run", whole[0], right))
+    return rows
+
+
+def _told_errors(how: str, found: Sequence[Array], right: Sequence[Array]) -> str:
+    errors = [error(*each) for each in zip(found, right, strict=True)]
+    alike = sum(int(one.argmax() == other.argmax()) for one, other in zip(found, right, strict=True))
+    worst = int(np.argmax(errors))
+    return f"| {how} | {errors[worst]:.2g} at {worst} | {np.median(errors):.2g} | {alike} of {len(errors)} |"
 
 
 def growth(session: Session, peer: Peer, first: int, last: int) -> str:
@@ -214,10 +259,15 @@ def main(
     prompts: Annotated[str, typer.Option(help="Lengths of prompts.")] = "128,512",
     threads: Annotated[int, typer.Option(help="Threads of both.")] = 1,
     grown: Annotated[str, typer.Option("--growth", help="Ranges of positions, as 0:128; nothing else is timed.")] = "",
+    right: Annotated[int, typer.Option("--right", help="Tokens that are compared; nothing is timed.")] = 0,
 ) -> None:
     """Time both."""
-    peer = Peer(model, threads)
+    peer, judge = Peer(model, threads), Peer(model, threads, is_exact=True)
     with Session(module, threads=threads) as session:
+        if right:
+            print("| tokens | largest error | median | likeliest alike |\n|---|---:|---:|---:|")
+            print(*compared(session, judge, right), sep="\n")
+            return
         if grown:
             print("| positions | ms a token | largest by its neighbours | above 1.05 |\n|---|---:|---:|---:|")
             for first, _, last in (each.partition(":") for each in grown.split(",")):
@@ -225,7 +275,7 @@ def main(
             return
         print("| past | ms a token | ONNX Runtime by it | resident by live |\n|---:|---:|---:|---:|")
         for length in map(int, past.split(",")):
-            print(decode(session, peer, length), flush=True)
+            print(decode(session, peer, judge, length), flush=True)
         if session.prompt_tokens:
             print("\n| prompt | ms to the first token | ONNX Runtime by it |\n|---:|---:|---:|")
             for count in map(int, prompts.split(",")):
