@@ -102,10 +102,10 @@ def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
 
 
 def _precision(name: str, value: object) -> Precision:
-    """A precision that a user can name: ``permitted`` is what f32 becomes for a model."""
+    """A precision that a user can name."""
     found = choice(name, value, Precision)
-    if found is Precision.PERMITTED and not isinstance(value, Precision):
-        raise refusal(name, value, f"one of {', '.join(each for each in Precision if each is not Precision.PERMITTED)}")
+    if found.is_permitted and not isinstance(value, Precision):
+        raise refusal(name, value, f"one of {', '.join(each for each in Precision if not each.is_permitted)}")
     return found
 
 

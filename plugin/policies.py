@@ -33,11 +33,13 @@ class Precision(StrEnum):
 
     With ``int8-weights`` they compute in f32, and filters may be stored in 8 bits; with ``int4-weights`` those of
     products may be stored in blocks of 4 bits; ``mixed-weights`` allows both. ``permitted`` is what f32 becomes for a
-    model that permits to round what some of its layers multiply (``accuracy_level`` of ``MatMulNBits``).
+    model that permits to round what some of its layers multiply (``accuracy_level`` of ``MatMulNBits``), to 8 bits or
+    16; with ``permitted-words`` to 16 alone.
     """
 
     F32 = "f32"
     PERMITTED = "permitted"
+    PERMITTED_WORDS = "permitted-words"
     TF32 = "tf32"
     BF16 = "bf16"
     F16 = "f16"
@@ -61,6 +63,11 @@ class Precision(StrEnum):
         return tuple(each for each in self.types if block_of(each) in {None, *blocks})
 
     @property
+    def is_permitted(self) -> bool:
+        """Whether it is what f32 becomes for a model, which no user can name."""
+        return self in (Precision.PERMITTED, Precision.PERMITTED_WORDS)
+
+    @property
     def quantises_values(self) -> bool:
         """Whether what layers read and write may be rounded to 8 bits, and not filters alone."""
         return self in (Precision.INT8, Precision.MIXED)
@@ -78,12 +85,13 @@ class Precision(StrEnum):
     @property
     def usual_error(self) -> float:
         """The default bound on the relative error; a larger error is more than rounding explains."""
-        return DEFAULT_MAX_ERROR if self in (Precision.F32, Precision.PERMITTED) else LOW_PRECISION_MAX_ERROR
+        return DEFAULT_MAX_ERROR if self is Precision.F32 or self.is_permitted else LOW_PRECISION_MAX_ERROR
 
 
 _NARROWER = {
     Precision.F32: (),
     Precision.PERMITTED: ("i8",),
+    Precision.PERMITTED_WORDS: ("i8",),
     Precision.TF32: ("tf32",),
     Precision.BF16: ("bf16",),
     Precision.F16: ("f16",),

@@ -11,7 +11,7 @@ from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.costing.time_budget import TimeBudget
-from sartor.errors import CompileError, SartorError, UnsupportedModelError, UsageError
+from sartor.errors import CompileError, DisturbedError, InfeasibleError, SartorError, UnsupportedModelError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.kept_import import forgotten_if_wrong
 from sartor.frontend.loading import open_workspace
@@ -50,6 +50,8 @@ from sartor.tuning.store.store import Store
 from sartor.tuning.workers.calls import call
 
 _LOG = logging.getLogger(__name__)
+# Of the time that is left, the plan for prompts takes one of so many parts; tokens are what callers wait for.
+_PLANS = 3
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,8 @@ class _Making:
         publication: what it is published with.
         sources: what is told of the ranges.
         cached: the model whose caches the file keeps; None if it keeps none.
+        beside: another plan of the file, whose forms of weights are taken where that is hardly slower.
+        heeded: what of the rounding that the model permits may be done.
     """
 
     opened: OpenImport
@@ -246,6 +250,8 @@ class _Making:
     publication: Publication
     sources: tuple[str, ...]
     cached: CachingModel | None = None
+    beside: CheckedPlan | None = None
+    heeded: Precision = Precision.PERMITTED
 
     def caching(self, model: Path, cut: CutModel) -> _Making:
         """The same of a file that keeps caches, of the user's model."""
@@ -257,11 +263,14 @@ class _Making:
 
     def tuned_with(self, prompts: _Making | None) -> Artifact:
         """Tune a plan, and a second one for prompts; publish their file, or that of the first if there is no other."""
-        # Tokens first: they take most of the time that a budget leaves.
-        found, tuned, runner = self._plans()
-        second = None if prompts is None else prompts.for_prompts()
+        if prompts is None:
+            return self.tuned()
+        # Prompts first: most of a token's time goes into the bytes of weights, so that it can read them in any form.
+        second = replace(prompts, bench=prompts.bench.for_part(_PLANS), heeded=Precision.PERMITTED_WORDS).for_prompts()
         if second is None:
-            return self._published(found, tuned, runner)
+            return self.tuned()
+        # Errors of both plans add up in the caches, and 8 bits leave no room for others'.
+        found, tuned, runner = replace(self, beside=second, heeded=Precision.F32)._plans()
         first = CheckedPlan.of(tuned, self.opened.model, runner)
         try:
             run = self._joined(first, second)
@@ -280,19 +289,24 @@ class _Making:
         files, external = first.joined(second, self.config, self.bench), self.config.external_weights
         with ExitStack() as dropping:
             dropping.callback(self.publication.drop, self.output, *([external] if external else []))
-            run = judged_file(first, stage_files(files, self.output, external, self.publication))
+            run = judged_file(first, second, stage_files(files, self.output, external, self.publication))
             if run.status is not Status.OK:
                 raise CompileError(run.message)
             dropping.pop_all()
         return run
 
     def for_prompts(self) -> CheckedPlan | None:
-        """Tune a plan for parts of prompts, and check it in a file of its own; None if none is right."""
+        """Tune a plan for parts of prompts, and check it in a file of its own; None if none is right, not even one that
+        rounds nothing."""
         try:
             with forgotten_if_wrong(self.bench.imported, KeptValues.of_imports()):
                 _, tuned, runner = self._plans()
                 return CheckedPlan.of(tuned, self.opened.model, runner)
         except SartorError as error:
+            is_wrong = isinstance(error, (CompileError, InfeasibleError)) and not isinstance(error, DisturbedError)
+            if is_wrong and self._config.precision.is_permitted:
+                _LOG.warning("no plan for prompts that rounds is right: nothing is rounded: %s", error)
+                return replace(self, heeded=Precision.F32).for_prompts()
             _LOG.warning("a prompt takes a call for each of its tokens, as no plan for more is right: %s", error)
             return None
 
@@ -306,16 +320,22 @@ class _Making:
         refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
         return self._tuned_artifact(found, refined, run, runner)
 
+    @property
+    def _config(self) -> CompileConfig:
+        """The settings with what is heeded of the rounding that the model permits."""
+        return heeding_permissions(self.config, self.opened.model, self.heeded)
+
     def _plans(self) -> tuple[Candidacy, Tuned, SizedNets]:
         """Select plans, and run them."""
         load_search(self.bench.store, self.config.target, self.config.search)
-        config, bench = heeding_permissions(self.config, self.opened.model), self.bench
+        config, bench = self._config, self.bench
         opened, least = self.opened, list[ImportedModel]()
-        if config.precision is not Precision.F32:
+        if config.precision.types:
             opened, *least = with_least(self.opened, config, bench)
         # Definitions take long with the largest sizes.
         _, small = opened.others[-1]
-        found = find_variants(opened.model, config, bench, rewritten=small, sized=least)
+        forms = {} if self.beside is None else self.beside.forms(opened.model)
+        found = find_variants(opened.model, config, bench, rewritten=small, sized=least, forms=forms)
         runner = sized_nets(found.calibration.samples, opened, config, bench, self.cached)
         tuned = tune_network(replace(found, begun=runner), config, bench, self.output.parent, whole=False)
         return found, tuned, runner

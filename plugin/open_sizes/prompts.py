@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from onnx import helper
 
+from sartor.codegen.ir.packing import Packing
 from sartor.config import CompileConfig
 from sartor.errors import CompileError, SartorError
 from sartor.frontend.imported_model import ImportedModel
@@ -40,6 +42,9 @@ _TIMEOUT = 1800.0
 # A model that sees later tokens is further off by far; sums in another order are not.
 _SAME = 1e-2
 
+Content = tuple[str, tuple[int, ...], bytes]
+"""An array's element type, shape, and a hash of its numbers."""
+
 
 @dataclass(frozen=True)
 class CheckedPlan:
@@ -70,6 +75,18 @@ class CheckedPlan:
         """Tokens of a call: rows that it adds to a cache."""
         rows = {value.name: value.type.shape[0] for value in self.imported.graph.outputs}
         return rows[self.imported.caches[0].output]
+
+    def forms(self, other: ImportedModel) -> dict[str, Packing]:
+        """The forms in which the plan reads weights that another model has, too, by their names there."""
+        recipe, weights = self.refined.recipe, self.imported.weights
+        own = dict[Content, Packing]()
+        for layer in recipe.graph.layers:
+            packings = recipe.variants[layer.name].implementation.packings
+            for name, packing in zip(layer.weights, packings, strict=True):
+                own.setdefault(_content(weights[name]), packing)
+        names = dict.fromkeys(name for layer in other.graph.layers for name in layer.weights)
+        packings_of = {name: own.get(_content(other.weights[name])) for name in names}
+        return {name: packing for name, packing in packings_of.items() if packing is not None}
 
     @property
     def _weighted(self) -> WeightedNetwork:
@@ -108,6 +125,12 @@ class CheckedPlan:
         return replace(own, features=features, prompt=prompt, format=max(own.format, other.format, PROMPTS_FORMAT))
 
 
+def _content(array: Array) -> Content:
+    """What tells an array from others."""
+    held = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return array.dtype.str, array.shape, hashlib.sha256(held.data).digest()
+
+
 def _checked(recipe: Recipe, tuned: Tuned, runner: SizedNets) -> NetRun:
     """The judged run of a plan in a module of its own."""
     try:
@@ -117,9 +140,9 @@ def _checked(recipe: Recipe, tuned: Tuned, runner: SizedNets) -> NetRun:
     return runner.judged(build)
 
 
-def judged_file(plan: CheckedPlan, files: NetFiles) -> NetRun:
+def judged_file(plan: CheckedPlan, further: CheckedPlan, files: NetFiles) -> NetRun:
     """The judged run of a file with a further plan."""
-    return plan.runner.judged(Build(plan.refined.recipe, files))
+    return plan.runner.accepting(further.runner.budget).judged(Build(plan.refined.recipe, files))
 
 
 def sees_no_later_tokens(path: Path, cut: CutModel) -> bool | WorkerError:

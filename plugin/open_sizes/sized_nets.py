@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.sizes.calls import SizedCall
@@ -13,6 +14,7 @@ from sartor.profiling.builder import Build, Builder
 from sartor.profiling.cache_check import CachingModel, verify_caches
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.verdicts import judged
+from sartor.profiling.verifier import Verifier
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import SampleSet
 from sartor.tuning.errors.error_budget import ErrorBudget
@@ -65,6 +67,14 @@ class SizedNets(NetRunner):
         self._timed = tuple(other for other in others if other.call.share)
         # Of each build with the largest sizes, and with those of others.
         self._seconds: dict[str, list[float]] = {}
+
+    def accepting(self, budget: ErrorBudget) -> SizedNets:
+        """The same of files with another plan, to which rounding is permitted: calls may be as far off as its budget
+        accepts, if that is more."""
+        judge = copy(self)
+        if budget.accepted > self.budget.accepted:
+            judge._verifier = Verifier(self._builder, self._samples, budget, self._example)
+        return judge
 
     @property
     def criterion(self) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Protocol
 
 from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
@@ -83,6 +84,7 @@ class PlanSolver:
         others: measure conversions on further devices.
         planned_memory: finds the bytes that IREE plans for a recipe, None if it does not say; without it, and for what
             it does not say, memory by the tables counts.
+        forms: in which another plan of the file reads weights, by their names.
     """
 
     imported: ImportedModel
@@ -91,6 +93,7 @@ class PlanSolver:
     progress: Progress
     others: tuple[Conversions, ...] = ()
     planned_memory: Callable[[Recipe], int | None] | None = None
+    forms: Mapping[str, Packing] = field(default_factory=dict)
 
     @property
     def is_late(self) -> bool:
@@ -261,7 +264,7 @@ class PlanSolver:
         def allows(name: str, layer: Layer, variant: Variant) -> bool:
             return may_run(layer, variant) and all(pin.allows(name, variant.descriptor) for pin in pins)
 
-        return WeightSharing(self.imported.graph, tables, allows, self.policy.limits)
+        return WeightSharing(self.imported.graph, tables, allows, self.policy.limits, self.forms)
 
     def _recipe(self, problem: Problem, selection: Selection, tables: Tables, sharing: WeightSharing) -> Recipe:
         problem, plan = sharing.shared(problem, selection.assignment)

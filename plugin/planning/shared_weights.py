@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer
@@ -37,18 +37,20 @@ class WeightSharing:
         tables: costs.
         allows: whether a layer of that name may run a variant; the names of a fused layer's members count, too.
         limits: the user's, which a plan within them keeps.
+        forms: in which another plan of the file reads weights, by their names.
     """
 
     graph: LayerGraph
     tables: Tables
     allows: Callable[[str, Layer, Variant], bool]
     limits: Limits
+    forms: Mapping[str, Packing] = field(default_factory=dict)
 
     def shared(self, problem: Problem, plan: Assignment) -> tuple[Problem, Assignment]:
-        """The plan in which layers read a weight as the slowest of its readers does, if that is hardly slower, and the
-        problem with what it chooses."""
+        """The plan in which layers read a weight as the slowest of its readers does, or another plan, if that is hardly
+        slower, and the problem with what it chooses."""
         graph, before = chosen_layers(self.graph, self.tables.variants, plan)
-        after = self._variants(graph, before)
+        after = self._variants(graph, self._in_forms(graph, before))
         new = dict[str, Choice]()
         for layer in graph.layers:
             if after[layer.name] != before[layer.name]:
@@ -62,6 +64,15 @@ class WeightSharing:
         if within(measures(problem, plan), bounds) and not within(measures(wider, other), bounds):
             return problem, plan
         return wider, other
+
+    def _in_forms(self, graph: LayerGraph, chosen: Mapping[str, Variant]) -> dict[str, Variant]:
+        """What layers run if they read weights as another plan does."""
+        variants = dict(chosen)
+        for layer in graph.layers:
+            for position, name in enumerate(layer.weights):
+                if name in self.forms:
+                    variants[layer.name] = self._reading(layer, position, self.forms[name], variants[layer.name])
+        return variants
 
     def _variants(self, graph: LayerGraph, chosen: Mapping[str, Variant]) -> dict[str, Variant]:
         variants, readers = dict(chosen), defaultdict[str, list[tuple[Layer, int]]](list)

@@ -58,6 +58,8 @@ def _is_asked_for(routine: Routine, precision: Precision) -> bool:
     traits = routine.traits
     if precision is Precision.PERMITTED:
         return traits.precision is None or traits.needs_permission
+    if precision is Precision.PERMITTED_WORDS:
+        return traits.precision is None
     if traits.needs_permission:
         return precision.quantises_values
     return precision.quantises_values or traits.precision != QUANTISED or traits.weights == QUANTISED
@@ -90,7 +92,7 @@ def ineligibility(imported: ImportedModel, precision: Precision) -> WhyIneligibl
         if precision.quantises_values or (precision.quantises_filters and variant.traits.weights == QUANTISED):
             return None
         if variant.traits.needs_permission:
-            is_permitted = precision is Precision.PERMITTED and permits_rounding(layer.task)
+            is_permitted = precision.is_permitted and permits_rounding(layer.task)
             return None if is_permitted else _NOT_PERMITTED
         if variant.dtype == QUANTISED and _rounds_more(variant):
             # It would round results computed from integers, or what it multiplies once more.

@@ -31,12 +31,14 @@ def permitted_layers(graph: LayerGraph) -> tuple[str, ...]:
     return tuple(layer.name for layer in graph.layers if permits_rounding(layer.task))
 
 
-def heeding_permissions(config: CompileConfig, imported: ImportedModel) -> CompileConfig:
-    """The settings with the precision that the model permits, if the user chose none."""
+def heeding_permissions(
+    config: CompileConfig, imported: ImportedModel, heeded: Precision = Precision.PERMITTED
+) -> CompileConfig:
+    """The settings with the precision that the model permits, or what of it is ``heeded``, if the user chose none."""
     if not config.heeds_permissions or config.precision is not Precision.F32 or not permitted_layers(imported.graph):
         return config
     try:
-        return replace(config, precision=Precision.PERMITTED)
+        return replace(config, precision=heeded)
     except UsageError as error:
         _LOG.warning("the model permits to round products to 8 bits, which is not done: %s", error)
         return config
@@ -66,7 +68,7 @@ def with_permitted_error(
         UsageError: if the model fails on the samples.
         CompileError: if the worker dies.
     """
-    if config.precision is not Precision.PERMITTED or config.error_measure != RELATIVE:
+    if not config.precision.is_permitted or config.error_measure != RELATIVE:
         return calibration
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(imported, calibration, pool, RELATIVE, config.jobs, cache, progress, is_hurried=is_hurried)

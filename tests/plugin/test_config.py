@@ -117,7 +117,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 @pytest.mark.parametrize("precision", Precision)
 def test_the_usual_error_is_that_of_the_precision_whenever_it_is_set(precision: Precision) -> None:
-    usual = DEFAULT_MAX_ERROR if precision in (Precision.F32, Precision.PERMITTED) else LOW_PRECISION_MAX_ERROR
+    usual = DEFAULT_MAX_ERROR if precision is Precision.F32 or precision.is_permitted else LOW_PRECISION_MAX_ERROR
     assert CompileConfig(threads=1, target=GPU, precision=precision).allowed_error == usual
     assert replace(CompileConfig(threads=1, target=GPU), precision=precision).allowed_error == usual
 

@@ -18,8 +18,8 @@ _FAMILIES = (Family.FLOAT,) * 5 + (Family.QUANTISED,) * 2 + (Family.HALF, Family
 # The host, and two x86-64 levels that all supported processors implement.
 _ARCHITECTURES = ("host", "host", "host", "x86-64-v3", "x86-64-v3", "x86-64-v2")
 # Of CPUs none multiplies TF32, what a model permits is not asked for, and weights of both widths are drawn apart.
-_LEFT_OUT = (Precision.F32, Precision.TF32, Precision.PERMITTED, Precision.MIXED_WEIGHTS)
-_NARROWER = tuple(each for each in Precision if each not in _LEFT_OUT)
+_LEFT_OUT = (Precision.F32, Precision.TF32, Precision.MIXED_WEIGHTS)
+_NARROWER = tuple(each for each in Precision if each not in _LEFT_OUT and not each.is_permitted)
 _NARROW, _UNSPLIT = 0.5, 0.1
 
 

@@ -44,7 +44,7 @@ from sartor.runtime.driver.cache import BEFORE, Cache
 from sartor.settings.size_range import OpenShapes, SizeRange
 
 # Tokens of a prompt that a call takes: enough for products to reuse weights, few enough to fill up the last call.
-_PROMPT, _PROMPT_PARTS, _LEAST_PROMPT = 32, 4, 4
+_PROMPT, _PROMPT_PARTS, _LEAST_PROMPT = 128, 4, 4
 _TOKENS_RANK = 2
 
 

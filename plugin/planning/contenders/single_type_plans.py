@@ -56,11 +56,11 @@ def _within(policy: PlanPolicy) -> list[Precision]:
     whole = set(policy.precision.types_on(policy.target))
     # What 8 bits for filters alone, or for some layers, gain, 8 bits for all may gain as well, where that is allowed.
     of_weights = policy.precision.computes_in_f32
-    implied = (Precision.PERMITTED, Precision.INT8 if of_weights else Precision.INT8_WEIGHTS)
+    implied = Precision.INT8 if of_weights else Precision.INT8_WEIGHTS
     parts = {
         each: set(each.types_on(policy.target))
         for each in Precision
-        if set(each.types) < set(policy.precision.types) and each not in implied
+        if set(each.types) < set(policy.precision.types) and not each.is_permitted and each is not implied
     }
     return [each for each, types in parts.items() if types < whole and (types or each is Precision.F32)]
 

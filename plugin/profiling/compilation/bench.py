@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sartor.costing.time_budget import TimeBudget
@@ -31,3 +31,7 @@ class Bench:
     time: TimeBudget
     progress: Progress
     imported: list[ImportedModel] = field(default_factory=list)
+
+    def for_part(self, count: int) -> Bench:
+        """The same for the first of ``count`` plans that share what is left of the time."""
+        return replace(self, time=self.time.part(count))

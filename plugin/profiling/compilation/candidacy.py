@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
@@ -52,6 +53,7 @@ class Candidacy:
         checking: the comparison of its rewrites with definitions of operators, which may go on.
         begun: what builds and runs its networks, and has begun already; None if nothing has.
         sized: of a network of open sizes some more that rounding is measured with, and their calibrations.
+        forms: in which another plan of the file reads weights, by their names.
     """
 
     imported: ImportedModel
@@ -60,6 +62,7 @@ class Candidacy:
     checking: RewriteCheck
     begun: NetRunner | None = None
     sized: tuple[tuple[ImportedModel, Calibration], ...] = ()
+    forms: Mapping[str, Packing] = field(default_factory=dict)
 
 
 def find_variants(
@@ -70,6 +73,7 @@ def find_variants(
     is_tuned_here: bool = False,
     rewritten: ImportedModel | None = None,
     sized: Sequence[ImportedModel] = (),
+    forms: Mapping[str, Packing] | None = None,
 ) -> Candidacy:
     """Calibrate a model, and ask every routine about every layer.
 
@@ -81,6 +85,7 @@ def find_variants(
         rewritten: the same model with smaller sizes, on which its rewrites are compared with definitions; None for
             itself.
         sized: the same model with other sizes, with which rounding is measured, too.
+        forms: as for ``Candidacy``; variants that read weights in these are wanted then, however fast they are.
 
     Raises:
         UsageError: if the user's samples or measure fail.
@@ -102,10 +107,12 @@ def find_variants(
     )
     imported = replace(imported, ranges=with_children(imported.graph, {**calibration.ranges.values, **imported.ranges}))
     begun = _begun(imported, calibration.samples, config, bench) if is_tuned_here else None
-    narrow = foreseen(bench.store, config.target) if is_hurried and not config.planning.pins else all_of
+    is_narrow = is_hurried and not config.planning.pins and not forms
+    narrow = foreseen(bench.store, config.target) if is_narrow else all_of
     with _checking_rewrites(imported, calibration.samples, config, bench) if is_tuned_here else nullcontext():
         candidates = find_candidates(imported, config.planning, config.dump_directory, everything=False, narrow=narrow)
-    return Candidacy(imported, calibration, candidates, checking, begun, tuple(zip(sized, others, strict=True)))
+    calibrated = tuple(zip(sized, others, strict=True))
+    return Candidacy(imported, calibration, candidates, checking, begun, calibrated, forms or {})
 
 
 def _calibrated(imported: ImportedModel, config: CompileConfig, bench: Bench) -> Calibration:

@@ -154,7 +154,7 @@ def _tuned(
     profiler = Profiler(store, builder, runner, policy, is_hurried=time.is_bounded)
     has_guesses = unmeasured(measured.costs[0], store) > 0
     timely = TimelyConversions(tuner, core_of(tuner.target), has_guesses) if tuner.target.has_models else tuner
-    solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory)
+    solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory, found.forms)
     until = DEFAULT_UNTIL if config.until is None else config.until
     # By guesses another plan has to promise what would have been measured for.
     selector = PlanSelector(solver, budget, plan_errors, max(1 - WORTHWHILE, until if has_guesses else 0.0))

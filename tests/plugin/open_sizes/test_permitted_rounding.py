@@ -53,7 +53,7 @@ def _made(config: CompileConfig, folder: Path) -> Artifact:
     return compile_open(path, folder / "net.vmfb", OpenConfig(config, {"rows": (SizeRange(1, _MOST), _WIDTH)}))
 
 
-@pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(Target.create("cpu"), "f32")), reason="the CPU has no VNNI")
+@pytest.mark.skipif(not INTEGER_DOTS.exists_on(machine_of(Target.create("cpu"))), reason="the CPU has no VNNI")
 def test_products_are_rounded_if_the_model_permits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sized = list[list[int]]()
 

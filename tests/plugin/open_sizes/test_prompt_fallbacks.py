@@ -8,8 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from sartor.config import CompileConfig
+from sartor.costing.time_budget import TimeBudget
 from sartor.errors import (
     CompileError,
     DeviceError,
@@ -18,6 +21,7 @@ from sartor.errors import (
     SartorError,
     UnsupportedModelError,
     UsageError,
+    WrongOutputsError,
 )
 from sartor.frontend.imported_model import Origin
 from sartor.onnx_model.states.cut_caches import CutModel
@@ -25,7 +29,10 @@ from sartor.open_sizes import compilation
 from sartor.open_sizes.caches import CutFile
 from sartor.open_sizes.compilation import _imported, _Making, _prompts
 from sartor.open_sizes.prompts import CheckedPlan
+from sartor.policies import Precision
+from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.tuned_network import Tuned
+from sartor.progress import silent
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.records.measurement import Status
 
@@ -51,8 +58,9 @@ def test_a_model_that_fails_with_several_tokens_takes_no_prompts(
 
 
 def making(*imported: object) -> _Making:
-    nothing: Any = SimpleNamespace(model=None, external_weights=None)
-    bench: Any = SimpleNamespace(imported=[*imported])
+    nothing: Any = SimpleNamespace(model=None, external_weights=None, heeds_permissions=False, precision=Precision.F32)
+    nothing_else: Any = None
+    bench = Bench(nothing_else, nothing_else, nothing_else, TimeBudget.of(90), silent, [*cast(Any, imported)])
     return _Making(nothing, nothing, bench, nothing, nothing, ())
 
 
@@ -69,30 +77,68 @@ def test_a_plan_for_prompts_that_fails_is_left_out(
     assert kept.may_have("a") == (kind is not RewriteError)
 
 
-def test_tokens_are_tuned_first_and_published_alone_where_plans_cannot_be_joined(
+def test_prompts_are_tuned_again_without_rounding_if_no_plan_that_rounds_is_right(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = list[Precision]()
+
+    def plans(of: _Making) -> object:
+        tried.append(of._config.precision)
+        raise WrongOutputsError("no plan is right")
+
+    monkeypatch.setattr(compilation, "heeding_permissions", lambda config, _, heeded: replace(config, precision=heeded))
+    monkeypatch.setattr(_Making, "_plans", plans)
+    own = replace(making(), config=CompileConfig(threads=1), heeded=Precision.PERMITTED_WORDS)
+    assert own.for_prompts() is None
+    assert tried == [Precision.PERMITTED_WORDS, Precision.F32]
+    assert "nothing is rounded: no plan is right" in caplog.text
+
+
+def test_tokens_are_tuned_beside_prompts_and_published_alone_where_plans_cannot_be_joined(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     steps: list[str] = []
+    own = making()
 
     def told(step: str, result: object) -> Any:
-        def stepping(_: object) -> object:
+        def stepping(of: _Making) -> object:
             steps.append(step)
+            # Tokens take the forms of weights that the plan for prompts has, and most of the time.
+            assert of.beside is (checked if step == "tokens" else None)
+            assert of.heeded is (Precision.F32 if step == "tokens" else Precision.PERMITTED_WORDS)
+            assert (of.bench.time.end < own.bench.time.end) is (step == "prompts")
             return result
 
         return stepping
 
     tuned = Tuned(*cast(Any, ["plan", *[None] * 5]))
-    checked = SimpleNamespace(refined="checked plan", tokens=4)
+    checked: Any = SimpleNamespace(refined="checked plan", tokens=4)
     monkeypatch.setattr(_Making, "_plans", told("tokens", (None, tuned, None)))
     monkeypatch.setattr(_Making, "for_prompts", told("prompts", checked))
     monkeypatch.setattr(CheckedPlan, "of", lambda *_: checked)
     monkeypatch.setattr(_Making, "_joined", fails(CompileError("two plans have different code")))
     monkeypatch.setattr(_Making, "_published", lambda _self, _found, best, _runner: best.refined)
     with caplog.at_level(logging.WARNING):
-        published: Any = making().tuned_with(making())
+        published: Any = own.tuned_with(own)
     assert published == "checked plan"
-    assert steps == ["tokens", "prompts"]
+    assert steps == ["prompts", "tokens"]
     assert "two plans have different code" in caplog.text
+
+
+def test_weights_of_two_plans_are_the_same_by_what_they_hold() -> None:
+    held = np.arange(6, dtype=np.float32)
+
+    def model(**weights: np.ndarray) -> Any:
+        layer = SimpleNamespace(name="product", weights=tuple(weights))
+        return SimpleNamespace(graph=SimpleNamespace(layers=[layer]), weights=weights)
+
+    prompts: Any = model(w=held)
+    variants = {"product": SimpleNamespace(implementation=SimpleNamespace(packings=("panels",)))}
+    recipe: Any = SimpleNamespace(recipe=SimpleNamespace(graph=prompts.graph, variants=variants))
+    plan = CheckedPlan(prompts, recipe, cast(Any, None))
+    others: dict[str, Any] = {"other": held + 1, "wide": held.astype(np.float64), "column": held[:, None]}
+    found: Any = plan.forms(model(same=held.copy(), **others))
+    assert found == {"same": "panels"}
 
 
 def test_a_joined_file_that_is_wrong_is_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:

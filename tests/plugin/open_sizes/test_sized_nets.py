@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sartor.codegen.ir.sizes.calls import SizedCall
+from sartor.open_sizes import sized_nets
 from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
 from sartor.profiling.network_runner import NetRunner
 from sartor.runtime.dispatch_statistics import Dispatch
@@ -111,3 +112,22 @@ def test_what_rounds_is_verified_in_calls_that_keep_caches(monkeypatch: pytest.M
     monkeypatch.setattr(found, "_caching", "a model")
     assert found.verify(BUILD).error == 0.5
     assert asked == [12e-3]
+
+
+def test_calls_of_files_with_another_plan_may_be_as_far_off_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = nets(monkeypatch, narrow=False)
+    for name in ("_builder", "_samples", "_example", "_verifier"):
+        monkeypatch.setattr(found, name, None, raising=False)
+    made = list[ErrorBudget]()
+
+    def verifier(*given: Any) -> str:
+        made.append(given[2])
+        return "another"
+
+    monkeypatch.setattr(sized_nets, "Verifier", verifier)
+    for wide, expected in ((1e-3, None), (2e-2, "another")):
+        judge: Any = found.accepting(ErrorBudget(RELATIVE, wide))._verifier
+        assert judge == expected
+    assert [budget.accepted for budget in made] == [2e-2]
+    # Runs of single calls are judged as before.
+    assert found.accepting(made[0]).budget == found.budget

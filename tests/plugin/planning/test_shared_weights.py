@@ -121,3 +121,23 @@ def test_only_look_ups_are_chosen_without_a_measurement(imported: ImportedModel)
 def packed_bytes(task: Task, variant: Variant) -> int:
     pairs = zip(variant.implementation.packings, task.weights, strict=True)
     return sum(packing.type_of(logical).bytes for packing, logical in pairs)
+
+
+@pytest.mark.parametrize(("slower", "follows"), [(1e-6, True), (1e-4, False)])
+def test_a_product_reads_its_weight_as_another_plan_does_if_that_is_hardly_slower(
+    imported: ImportedModel, slower: float, *, follows: bool
+) -> None:
+    def seconds(key: str, variant: str) -> float:
+        return seconds_of(4)(key, variant) if "vectors=2" not in variant else seconds_of(2)(key, variant) + slower
+
+    tables = tables_of(imported, seconds)
+    other, alone = selected(imported, tables_of(imported, seconds_of(2))), selected(imported, tables)
+    (head,) = [layer for layer in other.graph.layers if layer.name == "head"]
+    packings = dict(zip(head.weights, other.variants["head"].implementation.packings, strict=True))
+    plain = selector(imported, FakeTuner(), Precision.F32)
+    beside = replace(plain, solver=replace(plain.solver, forms=packings))
+    (recipe, *_), _ = beside.select(tables, UNLIMITED)
+    assert "vectors=4" in alone.variants["head"].descriptor
+    assert ("vectors=2" in recipe.variants["head"].descriptor) is follows
+    read = recipe.variants["head"].implementation.packings
+    assert (dict(zip(head.weights, read, strict=True)) == packings) is follows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from sartor.codegen.ir.variants.rounding import ROWS
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
+from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import Precision
 from sartor.precision.calibration import calibrate
@@ -99,7 +100,21 @@ def test_only_what_the_model_permits_is_rounded(
     assert allowed == rounded
 
 
-def _gated() -> ModelProto:
+def test_rows_may_be_rounded_to_16_bits_alone(imported: ImportedModel, config: CompileConfig) -> None:
+    asked = heeding_permissions(config, imported, Precision.PERMITTED_WORDS)
+    assert asked.precision is Precision.PERMITTED_WORDS
+    candidates = find_candidates(imported, asked.planning, everything=False).variants
+    (first, second) = (candidates[layer.task.key] for layer in imported.graph.layers)
+    assert any(variant.routine.startswith("block_word") for variant in first)
+    assert not any(variant.dtype == "i8" for variant in first)
+    assert not any(_rounds(variant) for variant in second)
+    # Such rounding changes no bound.
+    assert asked.error_budget.usual == config.error_budget.usual
+    with pytest.raises(UsageError, match="one of"):
+        replace(config, precision=cast(Any, "permitted-words"))
+
+
+def _gated(rows: int = 1) -> ModelProto:
     """Two products of normalised rows, one of which gates the other, before a third: layers join parts of several
     nodes, and what the first two read is no tensor between layers."""
     constants: dict[str, Any] = {"least": np.float32(1e-6)}
@@ -119,7 +134,7 @@ def _gated() -> ModelProto:
         node("Mul", ["gate", "open"], ["silu"], name="silu"),
         node("Mul", ["silu", "up"], ["gated"], name="gated"),
     ]
-    return model(nodes, [("x", (1, 1, _SQUARE.depth), FLOAT)], ["down"], constants)
+    return model(nodes, [("x", (1, rows, _SQUARE.depth), FLOAT)], ["down"], constants)
 
 
 def test_rounding_of_every_layer_that_may_be_rounded_is_simulated(config: CompileConfig, pool: WorkerPool) -> None:
@@ -134,6 +149,15 @@ def test_rounding_of_every_layer_that_may_be_rounded_is_simulated(config: Compil
     errors = rounding.for_pairs({(name, ROWS) for name in layers})
     assert {name for name, _ in errors} == {*layers}
     assert all(1e-4 < error < 0.1 for error in errors.values()), errors
+    # Of a network of open sizes the largest error counts, whatever size has it.
+    other = imported_model(_gated(3))
+    alone = replace(rounding, imported=other, calibration=calibrate(other, config.calibrating, pool))
+    both = rounding.also_of([(other, alone.calibration)])
+    found, errors_alone = both.for_pairs({(name, ROWS) for name in layers}), alone.for_pairs({*errors})
+    assert found == {pair: max(error, errors_alone[pair]) for pair, error in errors.items()}
+    everything = dict.fromkeys(layers, ROWS)
+    assert both.together(everything) == max(rounding.together(everything), alone.together(everything))
+    assert both.together({}) == 0.0
     # One product is rounded at a time.
     assert rounding.together({"down": ROWS}) < rounding.together(dict.fromkeys(layers, ROWS))
 
@@ -180,6 +204,9 @@ def test_the_bound_is_what_the_permitted_rounding_explains(
     assert budget.allowed > config.error_budget.allowed
     bounded = replace(config, max_error=1e-4)
     assert budget_of_model(bounded.error_budget, imported, samples).accepted == 1e-4
+    wider = calibration.permitting([samples.permitted_error / 2, 2 * samples.permitted_error])
+    assert wider.samples.permitted_error == 2 * samples.permitted_error
+    assert calibration.permitting([]) == calibration
     useless = budget_of_model(config.error_budget, imported, replace(samples, permitted_error=0.5))
     assert useless.accepted == MOST_BY_ITSELF
 
