@@ -290,7 +290,7 @@ class SearchRun:
     ) -> Iterator[tuple[str, Measurement]]:
         missing = [variant for variant in case.variants if variant.descriptor not in known]
         variants = [each.described for each in missing]
-        predicted = predicted_seconds(case.facts, variants, model, seen, self.core)
+        predicted = predicted_seconds(case.facts, variants, model, seen, self.core, is_open=bool(case.calls))
         for each, seconds in zip(missing, predicted, strict=True):
             seconds = NO_TIME if each.traits.is_free else seconds
             key, packed = self.tuner.key(case, each.descriptor), case.packed_bytes(each)

@@ -54,7 +54,13 @@ def kin_in(samples: Iterable[Sample]) -> frozenset[Kin]:
 
 
 def predicted_seconds(
-    facts: str, variants: Sequence[DescribedVariant], model: CostModel | None, seen: Set[Kin], core: Core
+    facts: str,
+    variants: Sequence[DescribedVariant],
+    model: CostModel | None,
+    seen: Set[Kin],
+    core: Core,
+    *,
+    is_open: bool = False,
 ) -> list[float]:
     """Predicted seconds of variants of a task where nothing was measured.
 
@@ -69,7 +75,8 @@ def predicted_seconds(
     its products take, and of layers that loop over steps what each of these takes is added.
 
     Of a task whose weight is in blocks of integers, kernels that read these have their own models' times, and code that
-    turns the weight into floats first has no less than by its own model: what was seen read floats.
+    turns the weight into floats first has no less than by its own model: what was seen read floats. So has code by IREE
+    for sizes that are known only when it runs: what was seen knew its sizes, and was vectorised by them.
 
     Args:
         facts: of the task.
@@ -77,6 +84,7 @@ def predicted_seconds(
         model: a learned model; None to take the analytic ones of all.
         seen: kin of the model's samples.
         core: of the target.
+        is_open: whether the task's sizes are known only when it runs.
 
     Raises:
         ValueError: if ``facts`` cannot be parsed.
@@ -98,8 +106,11 @@ def predicted_seconds(
     def predicted(variant: DescribedVariant, found: float, own: float, *, is_known: bool) -> float:
         traits = variant.traits
         found = max(found, _START, lowered_seconds(facts, variant, core)) + stepping_seconds(facts, variant, core)
+        is_lowered_open = is_open and traits.starts_steps
+        if is_lowered_open or (is_known and has_codes and not traits.reads_codes):
+            return max(found, own)
         if is_known:
-            return max(found, own) if has_codes and not traits.reads_codes else found
+            return found
         if traits.reads_codes:
             return model.pace * own
         if (traits.fuses or traits.opens) and traits.estimate is not None:
