@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 
 from benchmarks.networks import (
     alexnet,
+    any_size,
     audio,
     densenet,
     efficientnet,
@@ -91,18 +92,29 @@ SPEECH: dict[str, Callable[[int], onnx.ModelProto]] = {
     "whisper_encoder": whisper.whisper_encoder,
 }
 
+# Of sizes that callers choose, as exporters write them. Each takes `seed`.
+ANY_SIZE: dict[str, Callable[[int], onnx.ModelProto]] = {
+    "frame_encoder": any_size.frame_encoder,
+    "grid_detector": any_size.grid_detector,
+    "line_recogniser": any_size.line_recogniser,
+    "masked_encoder": any_size.masked_encoder,
+}
+_EXPORTED = SPEECH | ANY_SIZE
+
 
 def build(name: str, batch: int = 1, seed: int = 0) -> onnx.ModelProto:
-    """Return the network `name`, with static shapes unless it is one of `SPEECH`; equal arguments give equal bytes.
+    """Return the network `name`, with static shapes unless it is one of `SPEECH` or `ANY_SIZE`.
 
-    Raises UsageError for a name that is in neither table, and for a batch of a network of `SPEECH`.
+    Equal arguments give equal bytes.
+
+    Raises UsageError for a name that is in no table, and for a batch of a network of `SPEECH` or `ANY_SIZE`.
     """
     _check_name(name)
     if name in NETWORKS:
         return NETWORKS[name](batch=batch, seed=seed)
     if batch != 1:
-        raise UsageError(f"'{name}' is of one sequence, so it has no batch of {batch}")
-    model = SPEECH[name](seed)
+        raise UsageError(f"'{name}' is of one sequence or of any size, so it has no batch of {batch}")
+    model = _EXPORTED[name](seed)
     model.producer_version = str(ZOO_VERSION)
     return model
 
@@ -142,8 +154,8 @@ def sample_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray[An
 
 
 def _check_name(name: str) -> None:
-    if name not in NETWORKS | SPEECH:
-        raise UsageError(f"there is no network '{name}'; choose from {', '.join(NETWORKS | SPEECH)}")
+    if name not in NETWORKS | _EXPORTED:
+        raise UsageError(f"there is no network '{name}'; choose from {', '.join(NETWORKS | _EXPORTED)}")
 
 
 def _sample(value: onnx.ValueInfoProto, bound: int | None, rng: np.random.Generator) -> NDArray[Any]:
@@ -196,10 +208,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="write NAME.onnx there; without it, list")
     options = parser.parse_args(arguments)
     if options.output is None:
-        print("\n".join(options.names or NETWORKS | SPEECH))
+        print("\n".join(options.names or NETWORKS | _EXPORTED))
         return 0
     try:
-        for name in options.names or NETWORKS | SPEECH:
+        for name in options.names or NETWORKS | _EXPORTED:
             print(write(name, options.output))
     except SartorError as error:
         print(f"zoo: {error}", file=sys.stderr)

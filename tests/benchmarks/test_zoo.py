@@ -273,7 +273,7 @@ def test_directory_that_is_a_file_is_a_usage_error(tmp_path: Path) -> None:
 
 def test_command_lists_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert zoo.main([]) == 0
-    assert capsys.readouterr().out.split() == [*zoo.NETWORKS, *zoo.SPEECH]
+    assert capsys.readouterr().out.split() == [*zoo.NETWORKS, *zoo.SPEECH, *zoo.ANY_SIZE]
     assert zoo.main(["lenet5", "-o", str(tmp_path)]) == 0
     assert capsys.readouterr().out.split() == [str(tmp_path / "lenet5.onnx")]
     assert zoo.main(["lenet6", "-o", str(tmp_path)]) == UsageError.exit_code
