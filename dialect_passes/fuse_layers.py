@@ -140,7 +140,14 @@ def _only_moves(task: Task) -> bool:
 
 def pair_of(first: Layer, second: Layer, slot: int, task: Task) -> Fusion:
     """Two layers as one, the second of which reads the result of the first as its activation ``slot``."""
-    return _joined((first, second), task, (*first.inputs, *_others(second, slot)))
+    return fusion_of((first, second), (slot,), task)
+
+
+def fusion_of(members: Sequence[Layer], slots: Sequence[int], task: Task) -> Fusion:
+    """Layers as one, each of which but the first reads the result of the one before as its activation ``slot``."""
+    first, *later = members
+    others = [ref for layer, slot in zip(later, slots, strict=True) for ref in _others(layer, slot)]
+    return _joined(members, task, (*first.inputs, *others))
 
 
 def apply_fusions(graph: LayerGraph, names: Collection[str]) -> LayerGraph:

@@ -35,7 +35,8 @@ TABLE: tuple[Row, ...] = (
     Row((by.FUSED_WINOGRAD, by.TRANSFORMING_WINOGRAD), (of.OWN, of.BLOCKED)),
     Row((by.SUBGROUP_WINOGRAD,), (of.OWN,)),
     Row(_JOINS, (of.OWN, of.BLOCKED)),
-    Row((by.ROWWISE, by.RECURRENT, by.OPEN_WINDOW, by.OPEN_PATCHES), (of.OWN,)),
+    Row((by.ROWWISE, by.RECURRENT), (of.OWN,)),
+    Row((by.OPEN_WINDOW, by.OPEN_PATCHES, by.OPEN_TRANSPOSE, by.OPEN_JOIN), (of.OWN,)),
     # By weights in blocks of integers, and look-ups in them.
     Row((by.BLOCK_PRODUCT, by.BLOCK_PANELS), (of.IN_BLOCKS,)),
     Row((by.BLOCK_WORDS,), (of.WORD_BLOCKS, of.PAIR_BLOCKS)),
@@ -64,7 +65,7 @@ TABLE: tuple[Row, ...] = (
     Row((by.SEPARABLE,), (of.OWN, of.BLOCKED)),
     Row((by.TENSOR_SEPARABLE,), (of.OWN, of.TF32, of.BF16, of.F16)),
     Row((by.OPEN_ATTENTION, by.BLOCKED_ATTENTION, by.OPEN_CONVOLUTION, by.OPEN_WINOGRAD), (of.OWN,)),
-    Row((by.FUSED_OPEN_WINDOW,), (of.OWN,)),
+    Row((by.FUSED_OPEN_WINDOW, by.OPEN_SEPARABLE), (of.OWN,)),
     Row((by.TENSOR_ATTENTION,), (of.OWN, of.TF32, of.BF16, of.F16)),
     # With products of f32 rounded to TF32.
     Row((by.IMPLICIT,), (of.TF32,)),

@@ -33,7 +33,10 @@ from sartor.codegen.routines.iree_tiled.winograd import Winograd
 from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
 from sartor.codegen.routines.open_sizes.blocked_attention import BlockedAttentionKernel
 from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
+from sartor.codegen.routines.open_sizes.join import OpenJoinKernel
 from sartor.codegen.routines.open_sizes.patches import OpenPatchesKernel
+from sartor.codegen.routines.open_sizes.separable import OpenSeparableKernel
+from sartor.codegen.routines.open_sizes.transpose import OpenTransposeKernel
 from sartor.codegen.routines.open_sizes.window import OpenWindowKernel
 from sartor.codegen.routines.open_sizes.winograd import OpenWinogradKernel
 from sartor.codegen.routines.storing.elementwise import ElementwiseImages
@@ -174,6 +177,9 @@ OPEN_ATTENTION = Algorithm("open_attention", alone(OpenAttentionKernel), _OPEN)
 BLOCKED_ATTENTION = Algorithm("blocked_attention", alone(BlockedAttentionKernel), _OPEN)
 OPEN_CONVOLUTION = Algorithm("open_convolution", alone(OpenConvolutionKernel), _OPEN)
 OPEN_WINOGRAD = Algorithm("open_winograd", alone(OpenWinogradKernel), _OPEN)
+OPEN_TRANSPOSE = Algorithm("open_transpose", alone(OpenTransposeKernel), _OPEN)
+OPEN_JOIN = Algorithm("open_join", alone(OpenJoinKernel), _OPEN)
+OPEN_SEPARABLE = Algorithm("open_separable", alone(OpenSeparableKernel), _OPEN)
 FUSED_OPEN_WINDOW = Algorithm("fused_open_window", kernel(OpenWindowKernel, fuses=True), _OPEN, Work.WINDOWS)
 
 # On CUDA.

@@ -22,8 +22,8 @@ from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, moves
 from sartor.codegen.mlir.rewriting.convert import Converted, convert_images
 from sartor.codegen.mlir.snippet import inline
-from sartor.codegen.subgraphs.fusion import fuse, task_of
-from sartor.dialect_passes.fuse_layers import pair_of
+from sartor.codegen.subgraphs.fusion import chain, fuse, task_of
+from sartor.dialect_passes.fuse_layers import fusion_of, pair_of
 from sartor.dialect_passes.opening.patches import padding_apart, patched
 from sartor.dialect_passes.opening.transposes_apart import transpose_task
 
@@ -53,16 +53,29 @@ def channels_last(network: Network) -> Network:
 
 
 def windows_of(graph: LayerGraph) -> Iterator[Fusion]:
-    """The windows of a network with channels last, each with the layer that gathers its patches or pads its image."""
+    """The windows of a network with channels last, each with the layer that gathers its patches or pads its image, and
+    those that a product alone reads, which are no product themselves, also with that."""
     layers = {each.name: each for each in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
     reads.update(output.source for output in graph.outputs if output.source is not None)
+    windows: dict[ValueRef, tuple[Layer, Layer, int]] = {}
     for layer in graph.layers:
         for slot, ref in enumerate(layer.inputs):
             before = layers.get(ref.source or "")
-            if before is None or _PATCHES not in before.name or reads[ref] > 1 or len(before.task.results) > 1:
+            if before is None or reads[ref] > 1 or len(before.task.results) > 1:
                 continue
-            yield pair_of(before, layer, slot, fuse(before.task, layer.task, slot))
+            if _PATCHES in before.name:
+                yield pair_of(before, layer, slot, fuse(before.task, layer.task, slot))
+                windows[ValueRef(layer.name, 0)] = before, layer, slot
+            elif ref in windows and _multiplies(layer.task) and before.task.kind is LayerKind.FIXED:
+                gathers, window, place = windows[ref]
+                task = chain((gathers.task, window.task, layer.task), (place, slot))
+                yield fusion_of((gathers, window, layer), (place, slot), task)
+
+
+def _multiplies(task: Task) -> bool:
+    """Whether a task is a product of images as rows."""
+    return task.kind is LayerKind.CONTRACTION and bool(task.weights)
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,12 @@ class Fused:
 
 
 def fused(graph: LayerGraph, number: int, routine: str = "") -> Fused:
-    """All fusions, by the variant of this number; where ``routine`` has some, by one of its."""
+    """All fusions, those of most layers where several have one, by the variant of this number; where ``routine`` has
+    some, by one of its."""
     variants = list_candidates(graph, routines_for(frozenset()), TARGET, FUSED_ROUTINES).variants
     kernels = {key: [each for each in found if each.implementation.kernel] for key, found in variants.items()}
-    made = [fusion for fusion in graph.fusions if kernels[fusion.layer.task.key]]
+    possible = {fusion.members: fusion for fusion in graph.fusions if kernels[fusion.layer.task.key]}
+    made = [fusion for members, fusion in possible.items() if not any({*members} < {*each} for each in possible)]
     found = apply_fusions(graph, [each.layer.name for each in made])
     code = {}
     for layer in found.layers:
@@ -134,6 +136,48 @@ def test_convolutions_by_winograd_are_right_for_any_size(number: int, tmp_path: 
         ("wide", "y1"), "open_winograd"
     )
     assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, SIZES, 1e-4) == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 9])
+def test_windows_before_a_product_are_right_for_any_size(number: int, tmp_path: Path) -> None:
+    """Channels that fill no vector, places that fill no tile, and so many channels that a row of places is cut."""
+    build = Builder()
+    x = build.op("Relu", "r0", build.conv("stem", "x", (3, 20), kernel=1))
+    deep = build.op("Relu", "r1", build.conv("deep", x, (20, 20), group=20))
+    y = build.op("Relu", "r2", build.op("Add", "sum", build.conv("wide", deep, (20, 20), kernel=1), x))
+    strided = build.op("Conv", "strided", x, build.weight(20, 1, 2, 5), pads=[2, 4, 1, 4], strides=[2, 1], group=20)
+    pooled = build.op("MaxPool", "pooled", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    many = build.op("Relu", "r3", build.conv("many", x, (20, 600), kernel=1))
+    long = build.conv("long", many, (600, 600), group=600)
+    ends = {"a": (strided, 7), "b": (pooled, 37), "c": (long, 16)}
+    depth = {"a": 20, "b": 20, "c": 600}
+    names = [build.op("Identity", "y", y)]
+    names += [build.conv(name, image, (depth[name], count), kernel=1) for name, (image, count) in ends.items()]
+    model = build.model([("x", [1] * 4)], [(name, [1] * 4) for name in names])
+    shapes = {name: [f"{dim}_{name}" for dim in "nchw"] for name in names}
+    path = saved(named(model, {"x": ["n", 3, "height", "width"], **shapes}), tmp_path / "model.onnx")
+    graph, given = opened(path, [BATCH, HEIGHT, WIDTH], shape_of)
+    network = fused(graph, number, "open_separable")
+    assert [*network.routines.values()].count("open_separable") == 4
+    assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, SIZES) == []
+
+
+def test_images_are_transposed_and_joined_for_any_size(tmp_path: Path) -> None:
+    """Few channels, as many as fill vectors, and numbers around these; with and without ops behind."""
+    build, counts = Builder(), (1, 3, 8, 9, 20, 32, 37)
+    images = [build.conv(f"c{count}", "x", (3, count), kernel=1) for count in counts]
+    joined = build.op("Relu", "relu", build.op("Concat", "some", *images[1:5], axis=1))
+    everything = build.op("Concat", "all", joined, *images, axis=1)
+    names = [build.op("Identity", f"y{index}", each) for index, each in enumerate((everything, joined, *images))]
+    model = build.model([("x", [1] * 4)], [(name, [1] * 4) for name in names])
+    shapes = {name: [f"{dim}_{name}" for dim in "nchw"] for name in names}
+    path = saved(named(model, {"x": ["n", 3, "height", "width"], **shapes}), tmp_path / "model.onnx")
+    graph, given = opened(path, [BATCH, HEIGHT, WIDTH], shape_of)
+    network = fused(graph, 0)
+    found = [*network.routines.values()]
+    # Of one channel nothing is transposed.
+    assert (found.count("open_join"), found.count("open_transpose")) == (2, len(names))
+    assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, SIZES) == []
 
 
 def test_a_border_that_is_off_by_one_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

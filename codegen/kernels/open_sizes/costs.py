@@ -25,6 +25,8 @@ _COPIED, _NEAR_CYCLES = 0.08, 1.0
 # Instructions that find a patch, and those of a vector of it or of a result. Taps of a row of most windows.
 _PATCH_INSTRUCTIONS, _COPY_INSTRUCTIONS, _STORE_INSTRUCTIONS = 40, 4, 3
 _USUAL_TAPS = 3
+# Vectors in a row after which the hardware fetches the next ones ahead.
+_LONG_RUN = 4
 # Sums that registers hold beside what is multiplied; others are loaded and stored in each step.
 _HELD_SUMS = 24
 
@@ -68,6 +70,18 @@ class OpenConvolutionCost:
 
 
 @dataclass(frozen=True)
+class OpenSeparableCost:
+    """The cost of windows that stay in the cache, and of their product in register tiles of ``columns`` places: both
+    are operations, of which the product has nearly all."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        columns, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll"))
+        places, vectors = _places(sizes), -(-sizes["channels"] // core.lanes)
+        products = Shape(1, columns, wide, unroll).cycles(1, places, vectors, core, core.line_cycles) * sizes["depth"]
+        return products + places * _STORE_INSTRUCTIONS * vectors / core.issue
+
+
+@dataclass(frozen=True)
 class OpenWinogradCost:
     """The cost of Winograd's method by filters of 3x3, of whose patches the task is a product."""
 
@@ -91,16 +105,22 @@ class OpenPatchesCost:
 @dataclass(frozen=True)
 class OpenWindowCost:
     """The cost of windows over each channel, in register tiles of ``columns`` places whose pixels are loaded once for a
-    row of taps."""
+    row of taps. Memory that is read in short runs is not fetched ahead."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        columns = max(1, parameters.get("columns", 1))
+        columns, wide = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors"))
         places, vectors = _places(sizes), -(-sizes["channels"] // core.lanes)
         combined = places * vectors * sizes["depth"]
         # A row of taps loads its filters, and about one pixel more for each of its taps than it has places.
         loads = combined * (1 / _USUAL_TAPS + 2 / columns)
         instructions = combined + loads + _STORE_INSTRUCTIONS * places * vectors
-        return max(combined / core.multiplies, loads / core.loads, instructions / core.issue)
+        reading = sizes["read"] / core.bytes_per_cycle * runs_of_pixel(vectors, wide)
+        return max(combined / core.multiplies, loads / core.loads, instructions / core.issue, reading)
+
+
+def runs_of_pixel(vectors: int, wide: int) -> int:
+    """How many runs of ``wide`` vectors a pixel's channels are read in; of long pixels, those of a long enough part."""
+    return -(-min(vectors, _LONG_RUN) // wide)
 
 
 def _places(sizes: Sizes) -> int:

@@ -1,14 +1,16 @@
-"""A convolution over images of any size: a product of patches, which are gathered for a few register tiles at a time.
+"""A convolution over images of any size: a product of rows that are made for a few register tiles at a time.
 
-The patches of a block of tiles stay in the first- or second-level cache, where each panel of filters reads them (as in
-cuDNN's implicit product: Chetlur et al., 2014, section 3). Borders, strides and dilations concern the copies alone, so
-that the products are those of a matrix of any number of rows.
+The rows of a block of tiles stay in the first- or second-level cache, where each panel of filters reads them. They are
+the patches of an image (as in cuDNN's implicit product: Chetlur et al., 2014, section 3), or what a depthwise
+convolution or a pooling computes. Borders, strides and dilations concern these alone, so that the products are those of
+a matrix of any number of rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -24,17 +26,54 @@ from sartor.codegen.mlir.iree_compiler import ir
 _MOST_SCRATCH = (48 << 10) // 4
 
 
+class MadeRows(Protocol):
+    """Rows of a matrix, one for each place of a result, which are made where they are multiplied."""
+
+    @property
+    def depth(self) -> int:
+        """Elements of a row."""
+
+    def fill(self, asm: Assembler, memories: Sequence[ir.Value], places: tuple[Index, Index]) -> None:
+        """Emit code that makes some rows.
+
+        Args:
+            asm: emits the code.
+            memories: buffers of the layer that makes them, whose result is the memory of these rows alone.
+            places: number of the first place among those of all images, and how many there are.
+        """
+
+
 @dataclass(frozen=True)
-class OpenConvolution:
-    """A product whose rows are gathered.
+class GatheredRows:
+    """Rows that are patches of an image.
 
     Attributes:
-        patches: the rows.
-        product: multiplies them.
-        wirings: the buffers of the copies, then those of the product.
+        patches: what is gathered.
     """
 
     patches: Patches
+
+    @property
+    def depth(self) -> int:
+        """Elements of a row."""
+        return self.patches.depth
+
+    def fill(self, asm: Assembler, memories: Sequence[ir.Value], places: tuple[Index, Index]) -> None:
+        """Emit code that gathers some rows; see ``MadeRows``."""
+        self.patches.gather(asm, memories[0], memories[-1], places)
+
+
+@dataclass(frozen=True)
+class OpenConvolution:
+    """A product whose rows are made for it.
+
+    Attributes:
+        rows: makes them.
+        product: multiplies them.
+        wirings: the buffers of what makes them, then those of the product.
+    """
+
+    rows: MadeRows
     product: OpenRows
     wirings: tuple[Wiring, Wiring]
 
@@ -55,8 +94,8 @@ class OpenConvolution:
 
     @property
     def _block(self) -> int:
-        """Register tiles whose rows are gathered before they are multiplied."""
-        return most_rows(self.patches.depth) // self._columns
+        """Register tiles whose rows are made before they are multiplied."""
+        return most_rows(self.rows.depth) // self._columns
 
     def check(self) -> None:
         """Make sure that the rows of a register tile fit a workgroup's memory.
@@ -65,24 +104,22 @@ class OpenConvolution:
             RejectionError: if they do not.
         """
         if not self._block:
-            raise RejectionError(f"{self._columns} patches of {self.patches.depth} elements do not fit a workgroup")
+            raise RejectionError(f"{self._columns} rows of {self.rows.depth} elements do not fit a workgroup")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
-        rows = asm.scratch(
-            self._block * self._columns * self.patches.depth, ir.MemRefType(memories[0].type).element_type
-        )
-        buffers = [*memories, rows]
-        (image, *_), wiring = self.wirings
-        operands = [buffers[each] for each in wiring]
+        depth = self.rows.depth
+        made = asm.scratch(self._block * self._columns * depth, ir.MemRefType(memories[0].type).element_type)
+        buffers = [*memories, made]
+        given, operands = ([buffers[each] for each in wiring] for wiring in self.wirings)
         whole, rest = self.product.tiles_and_rest(asm)
         begin, end = workgroup_range(asm, whole, self.groups[0], group[0])
 
         def multiplied(tile: Index, count: Index, write: Callable[[Panel, Index], None]) -> None:
-            """Gather rows from a tile on, and multiply them by the workgroup's panels."""
+            """Make rows from a tile on, and multiply them by the workgroup's panels."""
             first = asm.mul(tile, self._columns)
-            self.patches.gather(asm, buffers[image], rows, (first, count))
-            shift = asm.sub(0, asm.mul(first, self.patches.depth))
+            self.rows.fill(asm, given, (first, count))
+            shift = asm.sub(0, asm.mul(first, depth))
             self.product.tiles.nest.write_panels(asm, group, lambda panel: write(panel, shift))
 
         def block(tile: Index) -> None:

@@ -20,6 +20,9 @@ from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.open_sizes.window_form import WindowForm
 from sartor.codegen.mlir.iree_compiler import ir
 
+# Elements of an image that stay in the first-level cache.
+_CACHED = (32 << 10) // 4
+
 
 @dataclass(frozen=True)
 class OpenWindow:
@@ -52,17 +55,53 @@ class OpenWindow:
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
-        buffers = [*memories, memories[self.image]]
-        writer = _Writer(self, asm, [buffers[each] for each in self.wiring])
         lines = asm.times(asm.size(self.batch), asm.size(self.form.windows.rows.output))
         first, end = workgroup_range(asm, lines, self.workgroups, group[0])
-        grid = PanelGrid(self.form.windows.channels, self.lanes, self.vectors)
+        width = asm.size(self.form.windows.columns.output)
+        writer = self._writer(asm, memories)
+        asm.repeat(first, end, 1, lambda number: self._line(asm, writer, number, (0, width)))
+
+    @property
+    def depth(self) -> int:
+        """Elements of a place of the result."""
+        return self.form.windows.channels
+
+    def fill(self, asm: Assembler, memories: Sequence[ir.Value], places: tuple[Index, Index]) -> None:
+        """Emit code for some places; see ``MadeRows``."""
+        first, count = places
+        width, end = asm.size(self.form.windows.columns.output), asm.add(first, count)
+        writer = self._writer(asm, memories, asm.sub(0, asm.mul(first, self.depth)))
 
         def line(number: Index) -> None:
-            # All channels of a row are read while its pixels' lines are in the cache.
-            each_panel(asm, grid, (0, grid.panels), True, lambda panel: writer.line(panel, number))
+            start = asm.times(number, width)
+            begin, stop = asm.maximum(0, asm.sub(first, start)), asm.minimum(width, asm.sub(end, start))
+            self._line(asm, writer, number, (begin, stop))
 
-        asm.repeat(first, end, 1, line)
+        last = asm.divide(asm.add(end, asm.sub(width, 1)), width)[0]
+        asm.repeat(asm.divide(first, width)[0], last, 1, line)
+
+    def _writer(self, asm: Assembler, memories: Sequence[ir.Value], shift: Index = 0) -> _Writer:
+        buffers = [*memories, memories[self.image]]
+        return _Writer(self, asm, [buffers[each] for each in self.wiring], shift)
+
+    def _line(self, asm: Assembler, writer: _Writer, number: Index, columns: tuple[Index, Index]) -> None:
+        """Emit the code of some columns of a row."""
+        grid = PanelGrid(self.form.windows.channels, self.lanes, self.vectors)
+        first, end = columns
+
+        def block(begin: Index) -> None:
+            places = begin, asm.minimum(asm.add(begin, self._block), end)
+            each_panel(asm, grid, (0, grid.panels), True, lambda panel: writer.line(panel, number, places))
+
+        asm.repeat(first, end, self._block, block)
+
+    @property
+    def _block(self) -> int:
+        """Columns of which all channels are computed before the next: as many as the first-level cache has pixels for,
+        so that memory is read front to back."""
+        windows = self.form.windows
+        row = windows.channels * windows.columns.stride * windows.rows.kernel
+        return max(1, _CACHED // (row * self.columns)) * self.columns
 
 
 @dataclass(frozen=True)
@@ -83,31 +122,38 @@ class _Line:
 
 
 class _Writer:
-    def __init__(self, of: OpenWindow, asm: Assembler, memories: Sequence[ir.Value]) -> None:
+    """Emits rows of the result, whose places lie ``shift`` elements after where their numbers say."""
+
+    def __init__(self, of: OpenWindow, asm: Assembler, memories: Sequence[ir.Value], shift: Index) -> None:
         self._of = of
         self._asm = asm
         self._memories = memories
+        self._shift = shift
         self._image = memories[of.form.image]
         windows = of.form.windows
         self._rows, self._columns, self._channels = windows.rows, windows.columns, windows.channels
 
-    def line(self, panel: Panel, number: Index) -> None:
-        """Emit the code of a row of a panel."""
+    def line(self, panel: Panel, number: Index, places: tuple[Index, Index]) -> None:
+        """Emit the code of some columns, given by the first and their end, of a row of a panel."""
         asm, columns = self._asm, self._of.columns
         batch, row = asm.divide(number, asm.size(self._rows.output))
         top = self._rows.start(asm, row)
         height = asm.add(asm.times(batch, asm.size(self._rows.input)), top)
         start = asm.times(asm.times(height, asm.size(self._columns.input)), self._channels)
         line = _Line(panel, number, start, self._rows.taps(asm, top))
-        first, end = self._columns.inner(asm)
+        begin, stop = places
+        inner, outer = self._columns.inner(asm)
+        first = asm.minimum(asm.maximum(begin, inner), stop)
+        end = asm.minimum(outer, stop)
         end = asm.chosen(asm.less(columns - 1, asm.sub(end, first)), end, first)
         last = asm.sub(end, columns)
         asm.repeat(first, end, columns, lambda column: self._inner(line, asm.minimum(column, last)))
-        outside = asm.add(first, asm.sub(asm.size(self._columns.output), end))
+        before = asm.sub(first, begin)
+        outside = asm.add(before, asm.sub(stop, end))
 
         def single(index: Index) -> None:
-            behind = asm.add(asm.sub(index, first), end)
-            self._single(line, asm.chosen(asm.less(index, first), index, behind))
+            behind = asm.add(asm.sub(index, before), end)
+            self._single(line, asm.chosen(asm.less(index, before), asm.add(begin, index), behind))
 
         asm.repeat(0, outside, 1, single)
 
@@ -171,7 +217,7 @@ class _Writer:
         totals = accumulate([form.epilogue.start(asm, self._memories, origin, each) for each in parts])
         for part, total in zip(parts, totals, strict=True):
             value = form.epilogue.finish(asm, self._memories, origin, part, total)
-            offset = origin.offset(asm, form.result, part)
+            offset = asm.add(origin.offset(asm, form.result, part), self._shift)
             asm.store(value, self._memories[form.result.memory], offset, part.channels)
 
     def _image_row(self, start: Index, tap: Index) -> Index:

@@ -15,7 +15,7 @@ from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.winograd import Transforms, transforms
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.isa.microkernel import Lhs, Rhs, multiply_add
+from sartor.codegen.kernels.isa.microkernel import Lhs, Prefetch, Rhs, multiply_add
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.epilogue import Epilogue, TileOrigin, TileVector
 from sartor.codegen.kernels.loops.nest import each_panel
@@ -25,6 +25,9 @@ from sartor.codegen.kernels.open_sizes.patches import Patches, Side
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
 from sartor.codegen.kernels.winograd.matrix import transform
 from sartor.codegen.mlir.iree_compiler import ir
+
+# Of more register tiles of a point, the hardware fetches filters in time.
+_MOST_TILES = 8
 
 
 @dataclass(frozen=True)
@@ -218,7 +221,13 @@ class _Writer:
             totals = multiply_add(
                 asm,
                 Lhs(self._space, lhs, {column: column * of.row for column in range(tiling.columns)}),
-                Rhs(self._filters, rhs, of.panel, [(each * of.lanes, of.lanes) for each in range(panel.vectors)]),
+                Rhs(
+                    self._filters,
+                    rhs,
+                    of.panel,
+                    [(each * of.lanes, of.lanes) for each in range(panel.vectors)],
+                    self._prefetch(rhs, row),
+                ),
                 depth,
                 tiling.unroll,
                 [zero] * panel.vectors * tiling.columns,
@@ -229,6 +238,16 @@ class _Writer:
                 asm.store(total, self._space, asm.add(products, column * of.panel + vector * of.lanes), of.lanes)
 
         asm.repeat(0, of.points, 1, point)
+
+    def _prefetch(self, filters: Index, row: Index) -> Prefetch | None:
+        """The part of the next point's filters that a register tile fetches while it computes; None of many tiles."""
+        of, asm, tiling = self._of, self._asm, self._of.tiling
+        tiles = tiling.block // tiling.columns
+        if tiles > _MOST_TILES:
+            return None
+        depth, share = of.patches.channels, -(-of.panel // tiles)
+        number = asm.divide(row, tiling.columns)[0]
+        return Prefetch(asm.add(filters, depth * of.panel, asm.mul(number, depth * share)), share)
 
     def _product(self, point: Index, tile: Index) -> Index:
         """Offset of what a tile of the block is multiplied to at a point."""

@@ -77,7 +77,7 @@ def window_form(task: Task, rewrite: Rewrite, lanes: int) -> WindowForm:
     shape, _ = tensor_parts(root.results[0])
     is_gathered = len(tensor_parts(root.operands[0])[0]) == _PATCH_RANK
     windows = _gathered(task, root) if is_gathered else _slid(task, root)
-    locate = _Locating(arguments, shape, lanes)
+    locate = Locating(arguments, shape, lanes)
     return WindowForm(
         windows=windows,
         image=arguments.index(root.operands[0]),
@@ -89,8 +89,14 @@ def window_form(task: Task, rewrite: Rewrite, lanes: int) -> WindowForm:
 
 
 @dataclass(frozen=True)
-class _Locating:
-    """Finds how vectors of the result are read from arguments, by the number of their place."""
+class Locating:
+    """Finds how vectors of a result are read from arguments, by the number of their place.
+
+    Attributes:
+        arguments: of the layer.
+        shape: of the result, with channels last.
+        lanes: elements of a vector.
+    """
 
     arguments: list[ir.Value]
     shape: tuple[int, ...]
@@ -102,7 +108,7 @@ class _Locating:
         if value not in self.arguments:
             raise RejectionError("an operand is computed in the layer, but not by its chain")
         argument, channels = self.arguments.index(value), len(self.shape) - 1
-        if read == [*range(_IMAGE_RANK)] and shape == self.shape:
+        if read == [*range(len(self.shape))] and shape == self.shape:
             return Access(argument, 0, 0, self.shape[-1], self.lanes)
         if read[-1:] == [channels] and shape[:-1] == (1,) * (len(shape) - 1) and shape[-1] == self.shape[-1]:
             return Access(argument, 0, 0, 0, self.lanes)

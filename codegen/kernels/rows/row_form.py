@@ -276,7 +276,7 @@ class _Reader:
         counted = len(extents) - is_wide
         if is_wide and steps[-1] not in (0, 1):
             raise RejectionError("elements of a row are not adjacent")
-        walk = _joined(extents[:counted], steps[:counted])
+        walk = joined_loops(extents[:counted], steps[:counted])
         memory = self._arguments.index(view.origin)
         return Given(memory, *walk, is_repeated=not is_wide or steps[-1] == 0)
 
@@ -303,7 +303,7 @@ def _same_walk(extents: Sequence[int], one: Sequence[int], other: Sequence[int])
     return all(size == 1 or first == second for size, first, second in zip(extents, one, other, strict=True))
 
 
-def _joined(extents: Sequence[int], steps: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def joined_loops(extents: Sequence[int], steps: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Extents and strides of loops, where adjacent loops with matching strides are merged."""
     found: list[tuple[int, int]] = []
     for extent, step in zip(extents, steps, strict=True):

@@ -16,7 +16,7 @@ from sartor.codegen.kernels.layers.product_routine import product_layer
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, tilings
 from sartor.codegen.kernels.open_sizes.costs import OpenConvolutionCost
-from sartor.codegen.kernels.open_sizes.open_convolution import OpenConvolution, most_rows
+from sartor.codegen.kernels.open_sizes.open_convolution import GatheredRows, OpenConvolution, most_rows
 from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.kernels.open_sizes.open_rows import open_rows
 from sartor.codegen.kernels.open_sizes.patches import gathered_product, patches_of
@@ -52,7 +52,7 @@ class OpenConvolutionKernel(OpenRoutine):
             return shape
         if isinstance(machine, Rejected):
             return machine
-        found = [tiling.parameters() for tiling in _tilings(shape, machine)]
+        found = [tiling.parameters() for tiling in fitting_tilings(shape, machine)]
         return found or Rejected(f"patches of {shape.depth} elements do not fit a workgroup")
 
     def code(
@@ -68,12 +68,12 @@ class OpenConvolutionKernel(OpenRoutine):
             rows = open_rows(product, opened.fit, Tiling.of(parameters), None)
         if product.memories[0] != multiplies.inputs.index(None) or shape.depth != patches.depth:
             raise RejectionError("the patches are not what is multiplied")
-        code = OpenConvolution(patches, rows, wirings(task))
+        code = OpenConvolution(GatheredRows(patches), rows, wirings(task))
         code.check()
         return [product.rewrite], code
 
 
-def _tilings(shape: MatmulShape, machine: Machine) -> list[Tiling]:
+def fitting_tilings(shape: MatmulShape, machine: Machine) -> list[Tiling]:
     """Tilings whose rows fit a workgroup's memory."""
     work = Work(1, shape.rows or 1, shape.columns, shape.depth, positions_join=True)
     most = most_rows(shape.depth)

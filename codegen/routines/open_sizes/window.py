@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.partition import many_workgroups
-from sartor.codegen.kernels.open_sizes.costs import OpenWindowCost
+from sartor.codegen.kernels.open_sizes.costs import OpenWindowCost, runs_of_pixel
 from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.kernels.open_sizes.open_window import OpenWindow
 from sartor.codegen.kernels.open_sizes.window_form import WindowForm, window_form
@@ -23,7 +24,7 @@ from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
 # Places of a register tile, and its vectors of channels.
-_TILES = ((8, 1), (4, 2), (12, 1), (6, 2), (4, 1))
+_TILES = ((8, 1), (4, 2), (4, 4), (12, 1), (6, 2), (4, 1))
 _STAGES = 2
 
 
@@ -53,27 +54,53 @@ class OpenWindowKernel(OpenRoutine):
         if isinstance(machine, Rejected):
             return machine
         try:
-            _form(task, machine.lanes)
+            check_windows(task, machine.lanes)
         except RejectionError as error:
             return Rejected(error.reason)
-        batch, high, _, channels = task.results[0].shape
+        batch, high, *_ = task.results[0].shape
         groups = many_workgroups(batch * high, machine.threads)
-        vectors = -(-channels // machine.lanes)
-        return [{"columns": columns, "vectors": wide, "groups": groups} for columns, wide in _TILES if wide <= vectors]
+        return [
+            {"columns": columns, "vectors": wide, "groups": groups} for columns, wide in window_tiles(task, machine)
+        ]
 
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
     ) -> tuple[Sequence[Rewrite], KernelCode]:
-        form, rewrite = _form(task, machine.lanes)
-        other, _ = _form(opened.twin, machine.lanes)
-        form = form.opened(other, opened.fit)
-        arguments = len(task.inputs) + len(task.weights)
-        image, wiring = 0, tuple(range(arguments + 1))
-        if task.stages:
-            ((image, *_), wiring) = wirings(task)
-        columns, vectors, groups = (integer(parameters[name]) for name in ("columns", "vectors", "groups"))
-        (batch, *_) = task.results[0].dims or task.results[0].shape
-        return [rewrite], OpenWindow(form, batch, image, wiring, columns, vectors, machine.lanes, groups)
+        rewrite, code = open_window(task, opened, parameters, machine)
+        return [rewrite], code
+
+
+def open_window(task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine) -> tuple[Rewrite, OpenWindow]:
+    """The code of windows, alone or behind their patches or their padding, and the rewrite that its operations are of.
+
+    Raises:
+        RejectionError: if there is none.
+    """
+    form, rewrite = _form(task, machine.lanes)
+    other, _ = _form(opened.twin, machine.lanes)
+    form = form.opened(other, opened.fit)
+    image, wiring = 0, tuple(range(len(task.inputs) + len(task.weights) + 1))
+    if task.stages:
+        ((image, *_), wiring) = wirings(task)
+    columns, vectors, groups = (integer(parameters[name]) for name in ("columns", "vectors", "groups"))
+    (batch, *_) = task.results[0].dims or task.results[0].shape
+    return rewrite, OpenWindow(form, batch, image, wiring, columns, vectors, machine.lanes, groups)
+
+
+def check_windows(task: Task, lanes: int) -> None:
+    """Make sure that a task is windows over each channel.
+
+    Raises:
+        RejectionError: if it is not.
+    """
+    _form(task, lanes)
+
+
+def window_tiles(task: Task, machine: Machine) -> list[tuple[int, int]]:
+    """Places of a register tile, and its vectors of channels, best guess first: those that read longer runs."""
+    vectors = -(-task.results[0].shape[-1] // machine.lanes)
+    fitting = [tile for tile in _TILES if tile[1] <= vectors and math.prod(tile) <= machine.accumulators]
+    return sorted(fitting, key=lambda tile: runs_of_pixel(vectors, tile[1]))
 
 
 def _form(task: Task, lanes: int) -> tuple[WindowForm, Rewrite]:
