@@ -34,6 +34,7 @@ from sartor.codegen.routines.open_sizes.attention import OpenAttentionKernel
 from sartor.codegen.routines.open_sizes.blocked_attention import BlockedAttentionKernel
 from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
 from sartor.codegen.routines.open_sizes.join import OpenJoinKernel
+from sartor.codegen.routines.open_sizes.joined_product import OpenJoinedProduct
 from sartor.codegen.routines.open_sizes.patches import OpenPatchesKernel
 from sartor.codegen.routines.open_sizes.separable import OpenSeparableKernel
 from sartor.codegen.routines.open_sizes.transpose import OpenTransposeKernel
@@ -179,6 +180,7 @@ OPEN_CONVOLUTION = Algorithm("open_convolution", alone(OpenConvolutionKernel), _
 OPEN_WINOGRAD = Algorithm("open_winograd", alone(OpenWinogradKernel), _OPEN)
 OPEN_TRANSPOSE = Algorithm("open_transpose", alone(OpenTransposeKernel), _OPEN)
 OPEN_JOIN = Algorithm("open_join", alone(OpenJoinKernel), _OPEN)
+OPEN_JOINED_PRODUCT = Algorithm("open_joined_product", alone(OpenJoinedProduct), _OPEN)
 OPEN_SEPARABLE = Algorithm("open_separable", alone(OpenSeparableKernel), _OPEN)
 FUSED_OPEN_WINDOW = Algorithm("fused_open_window", kernel(OpenWindowKernel, fuses=True), _OPEN, Work.WINDOWS)
 

@@ -32,6 +32,7 @@ Network = tuple[LayerGraph, Weights]
 
 _LAST, _PLAIN = f".{CHANNELS_LAST}", ".nchw"
 _PATCHES = ".patches"
+_JOIN = "tensor.concat"
 _WINDOWED = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.POOLING)
 # IREE 3.13 rejects a depthwise convolution of open size, but not one of patches: "expected no unbounded stack
 # allocations".
@@ -54,7 +55,8 @@ def channels_last(network: Network) -> Network:
 
 def windows_of(graph: LayerGraph) -> Iterator[Fusion]:
     """The windows of a network with channels last, each with the layer that gathers its patches or pads its image, and
-    those that a product alone reads, which are no product themselves, also with that."""
+    those that a product alone reads, which are no product themselves, also with that; so with images that are joined.
+    """
     layers = {each.name: each for each in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
     reads.update(output.source for output in graph.outputs if output.source is not None)
@@ -71,6 +73,8 @@ def windows_of(graph: LayerGraph) -> Iterator[Fusion]:
                 gathers, window, place = windows[ref]
                 task = chain((gathers.task, window.task, layer.task), (place, slot))
                 yield fusion_of((gathers, window, layer), (place, slot), task)
+            elif _JOIN in before.task.body and _multiplies(layer.task):
+                yield pair_of(before, layer, slot, fuse(before.task, layer.task, slot))
 
 
 def _multiplies(task: Task) -> bool:

@@ -15,7 +15,7 @@ _SIZES = [
     {"batch": 1, "sequence": 1, "height": 32, "width": 32, "length": 100},
     {"batch": 2, "sequence": 7, "height": 96, "width": 64, "length": 163},
 ]
-_OUTPUTS = {
+_OUTPUTS: dict[str, list[tuple[int, ...]]] = {
     "frame_encoder": [(1, 25, 144), (2, 41, 144)],
     "grid_detector": [(1, 21, 5), (2, 126, 5)],
     "line_recogniser": [(8, 1, 97), (16, 1, 97)],

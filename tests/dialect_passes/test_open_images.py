@@ -168,7 +168,10 @@ def test_images_are_transposed_and_joined_for_any_size(tmp_path: Path) -> None:
     images = [build.conv(f"c{count}", "x", (3, count), kernel=1) for count in counts]
     joined = build.op("Relu", "relu", build.op("Concat", "some", *images[1:5], axis=1))
     everything = build.op("Concat", "all", joined, *images, axis=1)
-    names = [build.op("Identity", f"y{index}", each) for index, each in enumerate((everything, joined, *images))]
+    few = build.op("Relu", "r1", build.op("Concat", "few", images[5], images[1], axis=1))
+    after = build.conv("after", few, (35, 19), kernel=1)
+    ends = everything, joined, after, *images
+    names = [build.op("Identity", f"y{index}", each) for index, each in enumerate(ends)]
     model = build.model([("x", [1] * 4)], [(name, [1] * 4) for name in names])
     shapes = {name: [f"{dim}_{name}" for dim in "nchw"] for name in names}
     path = saved(named(model, {"x": ["n", 3, "height", "width"], **shapes}), tmp_path / "model.onnx")
@@ -177,6 +180,7 @@ def test_images_are_transposed_and_joined_for_any_size(tmp_path: Path) -> None:
     found = [*network.routines.values()]
     # Of one channel nothing is transposed.
     assert (found.count("open_join"), found.count("open_transpose")) == (2, len(names))
+    assert found.count("open_joined_product") == 1
     assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, SIZES) == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -59,28 +58,52 @@ class OpenJoin:
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
         first, end = workgroup_range(asm, asm.size(self.rows), self.workgroups, group[0])
+        self._rows(asm, memories, (first, end), 0)
+
+    @property
+    def depth(self) -> int:
+        """Elements of a row."""
+        return sum(part.channels for part in self.parts)
+
+    def fill(self, asm: Assembler, memories: Sequence[ir.Value], places: tuple[Index, Index]) -> None:
+        """Emit code for some rows; see ``MadeRows``."""
+        first, count = places
+        self._rows(asm, memories, (first, asm.add(first, count)), asm.sub(0, asm.mul(first, self.depth)))
+
+    def _rows(self, asm: Assembler, memories: Sequence[ir.Value], rows: tuple[Index, Index], shift: Index) -> None:
+        """Emit rows, given by the first and their end, which lie ``shift`` elements after where their numbers say."""
 
         def row(number: Index) -> None:
             for part in self.parts:
-                self._copy(asm, memories, part, number)
+                _PartWriter(self, asm, memories, part, number, shift).write()
 
-        asm.repeat(first, end, 1, row)
+        asm.repeat(*rows, 1, row)
 
-    def _copy(self, asm: Assembler, memories: Sequence[ir.Value], part: JoinedPart, row: Index) -> None:
-        """Emit the copy of a part of a row."""
-        step = self.lanes * min(_MOST_WRITTEN_OUT, -(-part.channels // self.lanes))
-        write = partial(self._vectors, asm, memories, part, row)
-        asm.by_steps(part.channels, step, write)
 
-    def _vectors(
-        self, asm: Assembler, memories: Sequence[ir.Value], part: JoinedPart, row: Index, first: Index, channels: int
-    ) -> None:
-        """Emit the copies of some channels of a part of a row."""
-        begin = asm.add(asm.mul(row, part.channels), first)
-        origin = TileOrigin(0, 0, row, asm.divide(first, self.lanes)[0])
-        for vector, channel in enumerate(range(0, channels, self.lanes)):
-            count = min(self.lanes, channels - channel)
+@dataclass(frozen=True)
+class _PartWriter:
+    """Emits the copy of a part of a row."""
+
+    of: OpenJoin
+    asm: Assembler
+    memories: Sequence[ir.Value]
+    part: JoinedPart
+    row: Index
+    shift: Index
+
+    def write(self) -> None:
+        vectors = min(_MOST_WRITTEN_OUT, -(-self.part.channels // self.of.lanes))
+        self.asm.by_steps(self.part.channels, self.of.lanes * vectors, self._vectors)
+
+    def _vectors(self, first: Index, channels: int) -> None:
+        """Emit the copies of some channels."""
+        asm, part, memories, lanes = self.asm, self.part, self.memories, self.of.lanes
+        begin = asm.add(asm.mul(self.row, part.channels), first)
+        origin = TileOrigin(0, 0, self.row, asm.divide(first, lanes)[0])
+        for vector, channel in enumerate(range(0, channels, lanes)):
+            count = min(lanes, channels - channel)
             loaded = asm.load(memories[part.memory], asm.add(begin, channel), count)
             place = TileVector(0, 0, vector, count)
             value = part.epilogue.finish(asm, memories, origin, place, loaded)
-            asm.store(value, memories[part.result.memory], origin.offset(asm, part.result, place), count)
+            offset = asm.add(origin.offset(asm, part.result, place), self.shift)
+            asm.store(value, memories[part.result.memory], offset, count)

@@ -100,7 +100,7 @@ class _Writer:
             for channel in range(1, count):
                 following = self._load(self._plane(begin, place, channel))
                 joined = vector.shuffle(joined, following, [*range((channel + 1) * lanes)])
-            order = [channel * lanes + each for each in range(lanes) for channel in range(count)]
+            order = [channel * lanes + lane for lane in range(lanes) for channel in range(count)]
             asm.store_all(vector.shuffle(joined, joined, order), self._target, pixels, size)
             return
         loaded = asm.load_as_stored(self._source, pixels, size, size=size)
@@ -132,8 +132,8 @@ class _Writer:
         """The columns of as many vectors as each has elements: each round interleaves both halves of the rows."""
         lanes = self._of.lanes
         half = lanes // 2
-        low = [each // 2 + each % 2 * lanes for each in range(lanes)]
-        high = [each + half for each in low]
+        low = [lane // 2 + lane % 2 * lanes for lane in range(lanes)]
+        high = [lane + half for lane in low]
         for _ in range(lanes.bit_length() - 1):
             pairs = zip(rows[:half], rows[half:], strict=True)
             rows = [vector.shuffle(one, other, order) for one, other in pairs for order in (low, high)]

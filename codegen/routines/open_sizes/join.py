@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import OpenedTask, Task
 from sartor.codegen.ir.rejection import RejectionError
-from sartor.codegen.ir.sizes.dims import count_of
+from sartor.codegen.ir.sizes.dims import Count, count_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
 from sartor.codegen.ir.variants.traits import Traits
@@ -48,13 +48,13 @@ class OpenJoinKernel(OpenRoutine):
         return Traits(opens=True, sizes=("groups",), estimate=CopyCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        if task.opened is None or _CONCAT not in task.body or len(task.results) != 1:
-            return Rejected("no tensors of open sizes that are joined")
         machine = kernel_machine(task, target)
         if isinstance(machine, Rejected):
             return machine
+        if task.opened is None:
+            return Rejected("its sizes are known")
         try:
-            _parts(task, machine.lanes)
+            check_join(task, machine.lanes)
         except RejectionError as error:
             return Rejected(error.reason)
         return [{"groups": many_workgroups(math.prod(task.results[0].shape[:-1]), machine.threads)}]
@@ -62,12 +62,40 @@ class OpenJoinKernel(OpenRoutine):
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
     ) -> tuple[Sequence[Rewrite], KernelCode]:
-        (rewrite, parts), (_, twin) = (_parts(each, machine.lanes) for each in (task, opened.twin))
-        if [*map(_described, parts)] != [*map(_described, twin)]:
-            raise RejectionError("rows are not joined alike for all sizes")
         result = task.results[0]
-        rows = count_of((result.dims or result.shape)[:-1])
-        return [rewrite], OpenJoin(parts, rows, machine.lanes, integer(parameters["groups"]))
+        rows, groups = count_of((result.dims or result.shape)[:-1]), integer(parameters["groups"])
+        rewrite, code = open_join(task, opened.twin, rows, groups, machine.lanes)
+        return [rewrite], code
+
+
+def open_join(task: Task, twin: Task, rows: Count, groups: int, lanes: int) -> tuple[Rewrite, OpenJoin]:
+    """The code of a join, and the rewrite that its operations are of.
+
+    Args:
+        task: the task.
+        twin: the same with other sizes.
+        rows: number of rows.
+        groups: workgroups that partition them.
+        lanes: elements of a vector.
+
+    Raises:
+        RejectionError: if there is none.
+    """
+    (rewrite, parts), (_, other) = (_parts(each, lanes) for each in (task, twin))
+    if [*map(_described, parts)] != [*map(_described, other)]:
+        raise RejectionError("rows are not joined alike for all sizes")
+    return rewrite, OpenJoin(parts, rows, lanes, groups)
+
+
+def check_join(task: Task, lanes: int) -> None:
+    """Make sure that a task joins tensors of f32 along their last dimension.
+
+    Raises:
+        RejectionError: if it does not.
+    """
+    if any(tensor.dtype != "f32" for tensor in (*task.inputs, *task.results)):
+        raise RejectionError("its element types are not all f32")
+    _parts(task, lanes)
 
 
 def _described(part: JoinedPart) -> tuple[object, ...]:
@@ -86,7 +114,7 @@ def _parts(task: Task, lanes: int) -> tuple[Rewrite, tuple[JoinedPart, ...]]:
         block = body_of(rewrite.function)
         arguments, ops = list(block.arguments), [view.operation for view in block.operations]
         joins = [op for op in ops if op.name == _CONCAT]
-        if len(joins) != 1:
+        if len(joins) != 1 or len(task.results) != 1:
             raise RejectionError("not one join")
         (join,) = joins
         chain = Chain(None, join, followers_of(rewrite.function, join))
@@ -101,13 +129,13 @@ def _parts(task: Task, lanes: int) -> tuple[Rewrite, tuple[JoinedPart, ...]]:
 
 def _each_part(join: ir.Operation, arguments: list[ir.Value], epilogue: Epilogue, lanes: int) -> list[JoinedPart]:
     result = Access(len(arguments), 0, 0, tensor_parts(join.results[0])[0][-1], lanes)
-    first, found = 0, list[JoinedPart]()
+    first, parts = 0, list[JoinedPart]()
     for operand in join.operands:
         channels = tensor_parts(operand)[0][-1]
 
         def change(access: Access, first: int = first) -> Access:
             return access.from_channel(first, lanes)
 
-        found.append(JoinedPart(arguments.index(operand), channels, epilogue.map_accesses(change), change(result)))
+        parts.append(JoinedPart(arguments.index(operand), channels, epilogue.map_accesses(change), change(result)))
         first += channels
-    return found
+    return parts

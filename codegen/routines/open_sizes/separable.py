@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_shape
 from sartor.codegen.ir.layer import LayerKind, OpenedTask, Stage, Task
@@ -80,8 +80,8 @@ class OpenSeparableKernel(OpenRoutine):
             check_windows(windows.task, machine.lanes)
         except RejectionError as error:
             return Rejected(error.reason)
-        found = [each.parameters() for each in _tilings(shape, windows.task, machine)]
-        return found or Rejected(f"rows of {shape.depth} elements do not fit a workgroup")
+        listed = [tiling.parameters() for tiling in _tilings(shape, windows.task, machine)]
+        return listed or Rejected(f"rows of {shape.depth} elements do not fit a workgroup")
 
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
@@ -111,7 +111,11 @@ def _halves(task: Task) -> tuple[Stage, Stage]:
 def _tilings(shape: MatmulShape, windows: Task, machine: Machine) -> list[SeparableTiling]:
     """Tilings worth trying, best guess first; workgroups partition the rows alone, or all would compute the windows."""
     groups = many_workgroups(shape.rows or 1, machine.threads)
-    products = [replace(each, row_groups=groups, panel_groups=1) for each in fitting_tilings(shape, machine)]
+    products = [replace(tiling, row_groups=groups, panel_groups=1) for tiling in fitting_tilings(shape, machine)]
     tiles = window_tiles(windows, machine)[:_TRIED]
-    found = (SeparableTiling(*astuple(each), *tile) for tile in tiles for each in products[:_TRIED])
-    return [*dict.fromkeys(found)]
+    listed = [
+        SeparableTiling(**vars(each), window_columns=columns, window_vectors=wide)
+        for columns, wide in tiles
+        for each in products[:_TRIED]
+    ]
+    return [*dict.fromkeys(listed)]
