@@ -91,7 +91,9 @@ class CompileConfig:
         tune_for: the kind of machine that the module is tuned for, if the workers are of several: the beginning of its
             digits, or a part of its description.
         fixes_threads: whether sessions shall have at most ``threads``, and workers measure with as many: without it
-            workers measure with one for each physical core, and a module may be faster with efficiency cores, too.
+            workers measure with one for each physical core, a module may be faster with efficiency cores, too, and a
+            small network may be planned for one thread.
+        names_threads: whether the module says that it runs with ``threads``, which sessions start then by default.
         heeds_permissions: whether layers that the model permits to round may be rounded if ``precision`` is f32.
         states: outputs and the inputs that are the same storage across calls, such as ``present.*=past_key_values.*``;
             a value in ``bindings`` is what such an input begins with.
@@ -126,6 +128,7 @@ class CompileConfig:
     workers: str | None = None
     tune_for: str | None = None
     fixes_threads: bool = False
+    names_threads: bool = False
     heeds_permissions: bool = True
     states: tuple[StatePattern, ...] = ()
     finds_states: bool = True
@@ -290,12 +293,14 @@ class CompileConfig:
             selector=self.selector,
             plans=self.plans,
             blocks=self.weight_blocks,
-            most_threads=threads_on_all_cores() if self._has_usual_threads else self.threads,
+            most_threads=threads_on_all_cores() if self.has_usual_threads else self.threads,
             is_fair=self.objective is Objective.REGRET,
+            workers=self.threads if self.names_threads else None,
         )
 
     @property
-    def _has_usual_threads(self) -> bool:
+    def has_usual_threads(self) -> bool:
+        """Whether nobody asked for a number of threads, so that networks may be planned for others."""
         return not self.fixes_threads and self.workers is None and self.threads == default_threads()
 
     @property

@@ -323,6 +323,7 @@ SETTINGS: Mapping[str, Setting] = {
         is_settled=True,
     ),
     "fixes_threads": Setting(_flag),
+    "names_threads": Setting(_flag),
     "heeds_permissions": Setting(_flag),
     "states": Setting(_states, "--state"),
     "finds_states": Setting(_flag),

@@ -11,6 +11,7 @@ find_variants
     begin                   start the reference and the stock model on another processor, beside all until measuring
     find_candidates         ask every routine about every task, and drop what may not run or cannot win, with reasons;
                             meanwhile compare the layers of a rewritten model that rounds with what the nodes give
+tune_with_best_threads       of a small network, run predicted plans for all threads and for one
 tune_network
     tune                    compile and measure what is not stored, on each device; time transfers between them
     measure_resource_costs  measure scratch memory and first reads, if they count
@@ -51,9 +52,9 @@ from sartor.precision.permitted_rounding import heeding_permissions
 from sartor.profiling.builder import Builder
 from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.candidacy import Candidacy, find_variants
+from sartor.profiling.compilation.fewer_threads import tune_with_best_threads
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.plan_choice import predicted_recipe
-from sartor.profiling.compilation.tuned_network import tune_network
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.publisher import Publisher, stage_unchecked
 from sartor.profiling.replay import replay
@@ -138,7 +139,7 @@ def _compile_on(
         stopping = nullcontext(NEVER) if machines.are_elsewhere else stoppable()
         with explaining, forgotten_if_wrong(bench.imported, KeptValues.of_imports()), stopping as stop:
             bench = replace(bench, time=replace(time, stop=stop))
-            tuned = tune_network(found, config, bench, output.parent)
+            tuned = tune_with_best_threads(found, config, bench, output.parent)
             refined, run = publish_best(
                 tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output, publication).publish
             )

@@ -204,6 +204,7 @@ class PlanPolicy:
         blocks: rows of a block that weights may be rounded in.
         most_threads: with which networks are timed beside the number that layers are tuned for, if it is larger.
         is_fair: whether the worst ratio to the best plan for the sizes of a call counts, in place of the mean time.
+        workers: number of threads that a module says it runs with, if its layers are tuned for no other; else None.
     """
 
     target: Target
@@ -217,6 +218,7 @@ class PlanPolicy:
     blocks: tuple[int, ...] = (USUAL_BLOCK,)
     most_threads: int = 0
     is_fair: bool = False
+    workers: int | None = None
 
 
 @dataclass(frozen=True)

@@ -311,4 +311,5 @@ def empty_plan(imported: ImportedModel, policy: PlanPolicy) -> Plan:
         exponents=dict(imported.exponents),
         compensated=imported.compensated,
         rows=dict(imported.rows),
+        workers=policy.workers,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from shutil import copyfile
 
 from sartor.codegen.ir.states import StatePair
+from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.source_digest import is_as_begun
 from sartor.errors import CompileError, DisturbedError, LateError
@@ -110,6 +111,11 @@ class Builder:
             yield
         finally:
             self._deadline = math.inf
+
+    def for_target(self, target: Target) -> Builder:
+        """A builder of the model for another target, whose files lie in the same folder."""
+        others = self.pool, self.directory, replace(self.header, target=target), self.progress
+        return Builder(self.imported, *others, self.kept, self.code, self.imports, _numbers=self._numbers)
 
     def begin(self, recipe: Recipe) -> None:
         """Begin to compile a recipe beside what the pool does, as it will be built later; its failure is told then."""

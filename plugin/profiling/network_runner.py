@@ -64,9 +64,18 @@ class NetRunner:
         samples: inputs.
         budget: the error budget.
         is_hurried: whether there is no time to run networks to compare in several processes.
+        example: the first sample with its reference outputs; None to compute them.
     """
 
-    def __init__(self, builder: Builder, samples: SampleSet, budget: ErrorBudget, *, is_hurried: bool = False) -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        samples: SampleSet,
+        budget: ErrorBudget,
+        *,
+        is_hurried: bool = False,
+        example: ReferenceExample | None = None,
+    ) -> None:
         self._builder = builder
         self._imported = builder.imported
         self._target = builder.header.target
@@ -76,7 +85,7 @@ class NetRunner:
         self._is_hurried = is_hurried
         self._is_relative = self._measure.kind is MeasureKind.RELATIVE
         self._prefixes = PrefixTimer(builder)
-        self._example = ReferenceExample(
+        self._example = example or ReferenceExample(
             builder.imported,
             samples,
             builder.pool,
@@ -86,6 +95,11 @@ class NetRunner:
             kept=builder.imports,
         )
         self._verifier = Verifier(builder, samples, budget, self._example)
+
+    def with_builder(self, builder: Builder) -> NetRunner:
+        """A runner of another builder's networks of the model, on the same samples."""
+        hurried = self._is_hurried
+        return NetRunner(builder, self._samples, self._budget, is_hurried=hurried, example=self._example)
 
     @property
     def builder(self) -> Builder:
@@ -217,7 +231,16 @@ class NetRunner:
             CompileError: if the worker dies.
             DeviceError: if the build does not run.
         """
-        arguments = {"trial": self._trial([build]), "counts": counts}
+        return dict(zip(counts, self.beside([(build, count) for count in counts]), strict=True))
+
+    def beside(self, pairs: Sequence[tuple[Build, int]]) -> list[tuple[float, ...]]:
+        """Time builds of the model in turn, each with its number of threads; returns samples of seconds of each.
+
+        Raises:
+            CompileError: if the worker dies.
+            DeviceError: if one does not run.
+        """
+        arguments = {"trial": self._trial([build for build, _ in pairs]), "counts": [count for _, count in pairs]}
         return call(self._builder.pool, time_with_threads, arguments, "timing numbers of threads", quiet=True)
 
     @property

@@ -51,12 +51,12 @@ class ToldPlan:
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self.has_time():
                 # The module contains the prediction, which should be accurate, so it is built again.
                 recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
-        workers = _fastest(profiled.by_threads, self.threads)
+        workers = _fastest(profiled.by_threads, self.threads) or recipe.plan.workers
         recipe = replace(recipe, plan=replace(recipe.plan, workers=workers))
         plan = replace(
             recipe.plan,
-            by_threads=tuple(profiled.by_threads.items()),
-            measured=profiled.seconds if workers is None else profiled.by_threads[workers],
+            by_threads=tuple((profiled.by_threads or dict.fromkeys(filter(None, [workers]), profiled.seconds)).items()),
+            measured=profiled.seconds if workers is None else profiled.by_threads.get(workers, profiled.seconds),
             baseline=profiled.baseline,
             stock_estimate=self.stock_estimate if profiled.baseline is None else None,
             memory=profiled.memory,

@@ -53,6 +53,7 @@ WRONG: Mapping[str, tuple[object, ...]] = {
     "workers": ("", 1),
     "tune_for": ("", 1),
     "fixes_threads": (1, None, "yes"),
+    "names_threads": (1, None, "yes"),
     "heeds_permissions": (1, None, "yes"),
     "states": ("hn=h", ("hn",), (("hn", "h"),), ("=h",), ("p.*=q",), None),
     "finds_states": (1, None, "yes"),

@@ -133,18 +133,19 @@ def time_nets(trial: NetTrial) -> list[NetRun]:
     return [replace(run, samples=samples.get(index, ())) for index, (_, run) in enumerate(checked)]
 
 
-def time_with_threads(trial: NetTrial, counts: Sequence[int]) -> dict[int, tuple[float, ...]] | WorkerError:
-    """Worker side: time one network with several numbers of CPU threads in turn; returns samples by the number."""
-    (net,), signature = trial.nets, net_signature(trial.values)
+def time_with_threads(trial: NetTrial, counts: Sequence[int]) -> list[tuple[float, ...]] | WorkerError:
+    """Worker side: time networks in turn, each with a number of CPU threads of its own; returns samples of each."""
+    signature = net_signature(trial.values)
     try:
-        devices = {count: net.open_device(trial.settings.device, count) for count in counts}
+        devices = [net.open_device(trial.settings.device, count) for net, count in zip(trial.nets, counts, strict=True)]
         sessions = {
-            count: Session(net.module, device=device, signature=signature, parameters=net.parameters)
-            for count, device in devices.items()
+            index: Session(net.module, device=device, signature=signature, parameters=net.parameters)
+            for index, (net, device) in enumerate(zip(trial.nets, devices, strict=True))
         }
         for session in sessions.values():
             session.settle()
-        return _time_in_turn(sessions, trial.example.feeds, trial.settings)
+        found = _time_in_turn(sessions, trial.example.feeds, trial.settings)
+        return [found[index] for index in range(len(counts))]
     except DeviceError as failure:
         return WorkerError(failure)
 

@@ -78,7 +78,40 @@ class Tuned:
     pareto: ParetoFront | None = None
 
 
-def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool = True) -> Tuned:
+@dataclass(frozen=True)
+class Floor:
+    """A network of which the plan that is predicted ran.
+
+    Attributes:
+        tuned: with that plan.
+        seconds: that predicting, building and running it took.
+    """
+
+    tuned: Tuned
+    seconds: float
+
+    @property
+    def recipe(self) -> Recipe:
+        """The plan, without measured times."""
+        return self.tuned.refined.profiled.recipe
+
+
+def predicted_network(network: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool) -> Floor:
+    """Predict a plan, and run it; arguments are those of ``tune_network``."""
+    begin = monotonic()
+    late = replace(bench, time=bench.time.spent())
+    return Floor(_tuned(network, config, late, folder, whole=whole, predicts=True), monotonic() - begin)
+
+
+def tune_network(
+    found: Candidacy,
+    config: CompileConfig,
+    bench: Bench,
+    folder: Path,
+    *,
+    whole: bool = True,
+    floor: Floor | None = None,
+) -> Tuned:
     """Measure the variants of a model's layers, select plans and run them.
 
     Within a time budget the plan that is predicted runs first. It is what ships if there is no time for a better one.
@@ -89,39 +122,38 @@ def tune_network(found: Candidacy, config: CompileConfig, bench: Bench, folder: 
         bench: what plans are made with.
         folder: on whose disk cold reads are measured.
         whole: whether the model that IREE compiles whole may be shipped.
+        floor: the plan that is predicted, if it ran already; what ships is no slower.
 
     Raises:
         RewriteError: if a rewrite computes something else than the operator's definition.
     """
     if not has_floor(config, bench.time):
         found.checking.finish()
-        return _tuned(found, config, bench, folder, whole=whole)
-    begin = monotonic()
+        return _tuned(found, config, bench, folder, whole=whole, floor=None if floor is None else floor.recipe)
     runner = found.begun or runner_of(found.imported, found.calibration.samples, config, bench)
     found = replace(found, begun=runner)
     try:
-        floor = _tuned(found, config, replace(bench, time=bench.time.spent()), folder, whole=whole, predicts=True)
+        floor = floor or predicted_network(found, config, bench, folder, whole=whole)
     except SartorError:
         # If no plan is right since a rewrite is wrong, that is what is told.
         found.checking.finish()
         raise
     found.checking.finish()
-    finishing = _AGAIN * (monotonic() - begin)
+    finishing = _AGAIN * floor.seconds
     if not bench.time.leaves(_ENOUGH + finishing):
         if bench.time.seconds:
             _LOG.warning(
                 "the time budget leaves no time to measure layers: what the database does not know are guesses"
             )
-        return floor
+        return floor.tuned
     time = bench.time.until_finished(finishing)
     found = replace(found, candidates=find_candidates(found.imported, config.planning, everything=False))
     with runner.builder.until(time.end - _CHECKING * finishing):
-        first = floor.refined.profiled.recipe
         try:
-            return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=first)
+            return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=floor.recipe)
         except LateError:
             _LOG.warning("the time budget left no time to build the plan that tuning found: the predicted one ships")
-            return floor
+            return floor.tuned
 
 
 def _tuned(
