@@ -278,7 +278,9 @@ class _Making:
             _LOG.warning("a prompt takes a call for each of its tokens, as plans cannot be joined: %s", error)
             return self._published(found, replace(tuned, refined=first.refined), runner)
         made = self._tuned_artifact(found, first.refined, run, runner)
-        return replace(made, sizes=(*made.sizes, f"prompts are taken by parts of {second.tokens} tokens"))
+        sizes = (*made.sizes, f"prompts are taken by parts of {second.tokens} tokens")
+        allowed = max(plan.runner.budget.accepted for plan in (first, second))
+        return replace(made, sizes=sizes, allowed=allowed)
 
     def _joined(self, first: CheckedPlan, second: CheckedPlan) -> NetRun:
         """Stage the file of both plans; returns its judged run.
