@@ -89,6 +89,7 @@ SAMPLES: Mapping[str, Sample] = {
         3,
         attributes={"num_heads": 4, "kv_num_heads": 2},
     ),
+    "Inverse": Sample([(2, 3, 3)]),
     "LayerNormalization": Sample([_X, _ROW, _ROW]),
     "MatMulInteger16": Sample([(3, 8), _values(8, 5)]),
     "MatMulIntegerToFloat": Sample([_X, _values(8, 5), _ONE, _ONE, _NONE, _NONE, _values(5)]),
