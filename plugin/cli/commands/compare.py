@@ -141,7 +141,7 @@ def _keeping_caches(module: Path) -> Manifest | None:
 def _feeds(module: Path, signature: Signature, archive: Path | None, size: Sequence[str] | None) -> Mapping[str, Array]:
     if archive is None and (keeping := _keeping_caches(module)) is not None:
         return passed_feeds(keeping, passed_inputs(keeping, read_sizes(size)))
-    specs = sized_inputs(module, signature.inputs, size)
+    specs = sized_inputs(module, signature.inputs, size, fills=archive is None)
     return make_feeds(specs, {}, noise=noise_inputs(module)) if archive is None else read_archive(archive, specs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,24 +29,34 @@ SizeOption = Annotated[
 ]
 
 
-def sized_inputs(module: Path, specs: Sequence[TensorSpec], texts: Sequence[str] | None) -> list[TensorSpec]:
-    """The inputs of a module with the sizes of ``--size``; without that as they are.
+def sized_inputs(
+    module: Path, specs: Sequence[TensorSpec], texts: Sequence[str] | None, *, fills: bool = False
+) -> list[TensorSpec]:
+    """The inputs of a module with the sizes of ``--size``; others as they are, or where it ``fills`` them in the middle
+    of their ranges, as ratios count.
 
     Raises:
         UsageError: if a text has another form, or names a dimension that the module does not have, or a size that is
             out of its range.
     """
     found = list(specs)
-    if not texts:
+    if not texts and not fills:
         return found
     manifest = find_manifest(open_module(module))
     known = {size.name: size for size in manifest.sizes} if manifest is not None else {}
-    for name, size in read_sizes(texts).items():
+    usual = {name: _middle(size) for name, size in known.items()} if fills else {}
+    for name, size in {**usual, **read_sizes(texts)}.items():
         if name not in known:
             names = ", ".join(known) or "none"
             raise UsageError(f"--size names '{name}'; the dimensions of any size in '{module}' are: {names}")
         found = _with_size(found, known[name], size)
     return found
+
+
+def _middle(of: OpenSize) -> int:
+    """The size in the middle of a range, or the least above it that the module takes."""
+    middle = math.isqrt(max(of.least, 1) * of.most)
+    return min(max(-(-middle // of.multiple) * of.multiple, of.least), of.most)
 
 
 def read_sizes(texts: Sequence[str] | None) -> dict[str, int]:
