@@ -97,8 +97,13 @@ def imported(decoder: Decoder, folder: Path, *, prompts: bool = False) -> Import
 
 
 def with_turned_keys(graph: LayerGraph) -> list[Fusion]:
-    """The attentions that begin with what turns their keys."""
-    return [each for each in graph.fusions if each.layer.task.stages[0].task.kind is not LayerKind.CONTRACTION]
+    """The attentions that begin with what turns their keys, which have a column for each; others turn queries first."""
+    return [each for each in graph.fusions if _turns_keys(each.layer.task)]
+
+
+def _turns_keys(task: Task) -> bool:
+    first, second = (stage.task for stage in task.stages[:2])
+    return first.kind is not LayerKind.CONTRACTION and first.results[0].shape[-1] == second.results[0].shape[-1]
 
 
 def kernel_of(task: Task) -> Implementation | None:
@@ -119,8 +124,10 @@ def with_kernels(model: ImportedModel) -> SplitNetwork:
     implementations = {name: each for name, each in kernels.items() if each is not None}
     assert implementations
     graph = apply_fusions(model.graph, [*implementations])
+    # Of fusions that have layers in common the longest is applied.
+    applied = {layer.name for layer in graph.layers} & implementations.keys()
     variants = variants_in(replace(model, graph=graph), None)
-    variants |= {name: Variant("attention", "cpu", "f32", each) for name, each in implementations.items()}
+    variants |= {name: Variant("attention", "cpu", "f32", implementations[name]) for name in applied}
     return SplitNetwork(graph, variants)
 
 
