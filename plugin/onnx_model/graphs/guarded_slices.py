@@ -22,11 +22,11 @@ _DOMAIN, _OPERATOR, _PREFIX = "sartor.checked", "Checked", "sartor.checked:"
 _SOURCES = frozenset(
     {
         *("AveragePool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "LpPool", "MaxPool"),
-        *("MaxUnpool", "Pad", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
+        *("MaxUnpool", "Multinomial", "Pad", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
     }
 )
-# The second operand of these says sizes.
-_SIZED = frozenset({"CenterCropPad", "DFT", "Expand", "Split", "TopK"})
+# The second operand of these says sizes, or that of an old Split its attribute of this name.
+_SIZED, _PARTS = frozenset({"CenterCropPad", "DFT", "Expand", "Split", "TopK"}), "split"
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 
@@ -85,19 +85,24 @@ def _may_slice_negative(model: ModelProto) -> bool:
 
 def _counts_negative(graph: GraphProto) -> bool:
     """Whether a size that nodes are given as a number is negative."""
-    given = {node.input[1] for node in graph.node if node.op_type in _SIZED and len(node.input) > 1}
+    sized = [node for node in graph.node if node.op_type in _SIZED]
+    if any(size < 0 for node in sized for item in node.attribute if item.name == _PARTS for size in item.ints):
+        return True
+    given = {node.input[1] for node in sized if len(node.input) > 1}
     constants = (tensor for tensor in graph.initializer if tensor.name in given and tensor.data_type in _INTEGERS)
     return any(bool((to_array(tensor) < 0).any()) for tensor in constants)
 
 
 def _vectors(model: ModelProto) -> frozenset[str]:
-    """Values of integers that may be vectors."""
+    """Values of integers that may be vectors, none of them of a negative size."""
     every = (value for graph in graphs(model.graph) for value in (*graph.input, *graph.value_info, *graph.output))
-    return frozenset(value.name for value in every if _may_be_vector(value.type.tensor_type))
+    return frozenset(value.name for value in every if _may_be_vector(value.type))
 
 
-def _may_be_vector(tensor: TypeProto.Tensor) -> bool:
-    return tensor.elem_type in _INTEGERS and (not tensor.HasField("shape") or len(tensor.shape.dim) == 1)
+def _may_be_vector(kind: TypeProto) -> bool:
+    tensor = kind.tensor_type
+    is_vector = not tensor.HasField("shape") or len(tensor.shape.dim) == 1
+    return tensor.elem_type in _INTEGERS and is_vector and not _has_negative(kind)
 
 
 def _guard(graph: GraphProto, read: Collection[str]) -> None:

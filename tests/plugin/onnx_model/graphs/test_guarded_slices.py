@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,24 @@ def test_the_refusal_names_what_is_too_small(prepare_quickly: Prepare) -> None:
     message = r"node 'conv' \(Conv\) computes a value of shape \[1, 4, 0, -1\]: what it reads is too small; give larger"
     with pytest.raises(SartorError, match=message):
         prepare_quickly(_behind("convolution", ["first", "end", "axis"]))
+
+
+_OF_LAST: Mapping[str, tuple[NodeProto, Value, dict[str, Any], int]] = {
+    "integers": (node("Pad", ["x", "p"], ["c"]), ("x", (3,), INT64), {"p": ints(-2, -2)}, INT64),
+    "drawn": (node("Multinomial", ["x"], ["c"], sample_size=-3, dtype=INT64), ("x", (3, 4), FLOAT), {}, INT64),
+    "listed_parts": (node("Split", ["x"], ["c", "d"], split=[-2, 6], axis=1), ("x", (3, 4), FLOAT), {}, FLOAT),
+}
+
+
+@pytest.mark.parametrize("name", _OF_LAST)
+def test_inference_goes_on_with_data_that_may_be_shapes(name: str) -> None:
+    """Vectors of integers are read as they are, but for those of a negative size."""
+    made, given, constants, kind = _OF_LAST[name]
+    cut, bounds = node("Slice", ["c", "first", "end", "last"], ["y"]), {**_BOUNDS, "last": ints(-1)}
+    built = model([made, cut], [given], [("y", None, kind)], {**constants, **bounds}, opset=11)
+    found = inferred_types(built, inferred_types(built), data_prop=True)
+    assert found.graph.node == built.graph.node
+    assert not found.graph.output[0].type.tensor_type.HasField("shape")
 
 
 def test_slices_in_bodies_are_guarded() -> None:
