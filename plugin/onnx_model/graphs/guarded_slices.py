@@ -94,9 +94,11 @@ def _counts_negative(graph: GraphProto) -> bool:
 
 
 def _vectors(model: ModelProto) -> frozenset[str]:
-    """Values of integers that may be vectors, none of them of a negative size."""
-    every = (value for graph in graphs(model.graph) for value in (*graph.input, *graph.value_info, *graph.output))
-    return frozenset(value.name for value in every if _may_be_vector(value.type))
+    """Values of integers that may be vectors, none of them of a negative size, and constants, which have no type."""
+    every = [*graphs(model.graph)]
+    values = (value for graph in every for value in (*graph.input, *graph.value_info, *graph.output))
+    constants = (tensor.name for graph in every for tensor in graph.initializer)
+    return frozenset((*constants, *(value.name for value in values if _may_be_vector(value.type))))
 
 
 def _may_be_vector(kind: TypeProto) -> bool:

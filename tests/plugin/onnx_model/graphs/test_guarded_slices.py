@@ -111,7 +111,19 @@ def _shapes_cut() -> ModelProto:
     return model(nodes, [("x", (2, 3, 5), FLOAT), ("c", (1, 1), FLOAT)], ["y"], constants)
 
 
-@pytest.mark.parametrize("build", [_shapes_cut])
+def _constants_cut() -> ModelProto:
+    """A part of a constant as the first size of an expansion, beside a window, for which slices are guarded."""
+    nodes = [
+        node("MaxPool", ["x"], ["m"], kernel_shape=[2, 2]),
+        node("Slice", ["sizes", "first", "end"], ["part"]),
+        node("Concat", ["part", "one"], ["target"], axis=0),
+        node("Expand", ["c", "target"], ["y"]),
+    ]
+    constants = {"sizes": ints(3, 4, 6), "first": ints(1), "end": ints(2), "one": ints(6)}
+    return model(nodes, [("x", (1, 2, 3, 5), FLOAT), ("c", (1, 1), FLOAT)], ["y"], constants)
+
+
+@pytest.mark.parametrize("build", [_shapes_cut, _constants_cut])
 def test_shapes_are_still_propagated(build: Callable[[], ModelProto]) -> None:
     built = build()
     infer_shapes(built)
