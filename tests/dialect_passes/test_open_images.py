@@ -184,6 +184,27 @@ def test_images_are_transposed_and_joined_for_any_size(tmp_path: Path) -> None:
     assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, SIZES) == []
 
 
+def test_rows_that_are_read_behind_their_product_and_few_elements_are_right_for_any_size(tmp_path: Path) -> None:
+    """Joined rows that a product is added to lie in memory as a whole; fewer elements than a vector has are turned."""
+    build = Builder()
+    joined = build.op("Concat", "joined", build.op("MatMul", "first", "x", build.weight(16, 9)), "x", axis=1)
+    build.op("Add", "y", build.op("MatMul", "product", joined, build.weight(25, 25)), joined)
+    build.op("Transpose", "t", "few", perm=[1, 0])
+    model = build.model([("x", [1, 16]), ("few", [1, 2])], [("y", [1, 25]), ("t", [2, 1])])
+    dims: dict[str, list[int | str]] = {"x": ["rows", 16], "y": ["rows", 25], "few": ["count", 2], "t": [2, "count"]}
+    path = saved(named(model, dims), tmp_path / "model.onnx")
+    symbols = [Symbol("rows", 1, 200), Symbol("count", 1, 3)]
+    graph, given = opened(path, symbols, lambda sizes: {"x": (sizes["rows"], 16), "few": (sizes["count"], 2)})
+    network = fused(graph, 0, "open_joined_product")
+    assert network.routines["joined"] == "open_join"
+    assert network.routines["t"] == "open_transpose"
+    session, reference = network.session(given, tmp_path / "model.vmfb"), OnnxRuntimeReference(path, threads=1)
+    for rows, count in ((1, 1), (200, 2), (77, 3)):
+        shapes = {"x": (rows, 16), "few": (count, 2)}
+        feeds = {name: np.random.default_rng(rows).random(shape, np.float32) for name, shape in shapes.items()}
+        assert relative_error(session.run(None, feeds), reference(feeds)) < 1e-5, shapes
+
+
 def test_a_border_that_is_off_by_one_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = Builder()
     build.conv("y", build.conv("x1", "x", (3, 8), group=1), (8, 8), group=8)

@@ -15,6 +15,7 @@ from typing import Protocol
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.open_sizes.open_rows import OpenRows
@@ -98,13 +99,16 @@ class OpenConvolution:
         return most_rows(self.rows.depth) // self._columns
 
     def check(self) -> None:
-        """Make sure that the rows of a register tile fit a workgroup's memory.
+        """Make sure that the rows of a register tile fit a workgroup's memory, and that the product alone reads them.
 
         Raises:
-            RejectionError: if they do not.
+            RejectionError: if they do not, or ops after the product read them, too.
         """
         if not self._block:
             raise RejectionError(f"{self._columns} rows of {self.rows.depth} elements do not fit a workgroup")
+        made, epilogue = self.product.memories[0], self.product.tiles.nest.epilogue
+        if any(isinstance(each, Access) and each.memory == made for each in epilogue.reads):
+            raise RejectionError("the ops after the product read what it multiplies")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -55,8 +55,8 @@ class OpenTransposeKernel(OpenRoutine):
             _matrices(task, task.opened.twin)
         except RejectionError as error:
             return Rejected(error.reason)
-        places = task.results[0].elements // machine.lanes
-        return [{"groups": many_workgroups(places, machine.threads)}]
+        blocks = -(-task.results[0].elements // machine.lanes)
+        return [{"groups": many_workgroups(blocks, machine.threads)}]
 
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
