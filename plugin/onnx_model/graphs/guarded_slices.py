@@ -14,7 +14,7 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs, helper, shape_inference
 
 from sartor.onnx_model.graphs.tensor_data import to_array
-from sartor.onnx_model.graphs.walk import drop_named, graphs
+from sartor.onnx_model.graphs.walk import drop_named, graphs, subgraphs
 from sartor.onnx_model.operator_types.registered import operator_schema
 
 _DOMAIN, _OPERATOR, _PREFIX = "sartor.checked", "Checked", "sartor.checked:"
@@ -60,6 +60,14 @@ def inferred_types(model: ModelProto, known: ModelProto | None = None, **options
 def slices_negative(node: NodeProto, kind: TypeProto) -> bool:
     """Whether a node slices a value of a type with a negative size."""
     return _is_slice(node) and _has_negative(kind)
+
+
+def bodies_slice_negative(node: NodeProto) -> bool:
+    """Whether a node has a body with slices, and with a value of a negative size, as far as its types are known."""
+    bodies = [graph for body in subgraphs(node) for graph in graphs(body)]
+    return any(map(_is_slice, (inner for graph in bodies for inner in graph.node))) and any(
+        _has_negative(value.type) for graph in bodies for value in graph.value_info
+    )
 
 
 def _has_negative(kind: TypeProto) -> bool:

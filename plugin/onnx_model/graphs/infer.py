@@ -25,7 +25,7 @@ from onnx import (
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, opset, static_shape
-from sartor.onnx_model.graphs.guarded_slices import inferred_types, slices_negative
+from sartor.onnx_model.graphs.guarded_slices import bodies_slice_negative, inferred_types, slices_negative
 from sartor.onnx_model.graphs.limits import MAX_DIMENSION
 from sartor.onnx_model.graphs.resized_shapes import has_resizes, shape_in_f32, stand_in_for_resized
 from sartor.onnx_model.graphs.tensor_data import to_array
@@ -210,6 +210,8 @@ def _infer_strictly(node: NodeProto, editor: GraphEditor, version: OperatorSetId
     read = {name for name in node.input if name}
     types = {name: kind for name in read if (kind := editor.type(name)) is not None}
     if node.domain or len(types) != len(read) or any(slices_negative(node, kind) for kind in types.values()):
+        return {}
+    if bodies_slice_negative(node):
         return {}
     values = {
         name: tensor for name in types if (tensor := editor.tensor(name)) and math.prod(tensor.dims) <= _VALUES_KEPT

@@ -83,20 +83,27 @@ def test_inference_goes_on_with_data_that_may_be_shapes(name: str) -> None:
     assert not found.graph.output[0].type.tensor_type.HasField("shape")
 
 
+_IN_BRANCH = """<ir_version: 9, opset_import: ["" : 18]> agraph (float[1,1,4,3] x, bool b) => (float[r,c,h,w] y) {
+    y = If (b) <
+        then_branch = one () => (float[r,c,h,w] a) {
+            p = MaxPool <kernel_shape = [5,5]> (x) f = Constant <value_ints = [0]> ()
+            t = Constant <value_ints = [1]> () i = Constant <value_ints = [3]> () a = Slice (p, f, t, i)
+        },
+        else_branch = other () => (float[r,c,h,w] d) { d = Identity (x) }
+    >
+}"""
+
+
 def test_slices_in_bodies_are_guarded() -> None:
-    text = """<ir_version: 9, opset_import: ["" : 18]> agraph (float[1,1,4,3] x, bool b) => (float[r,c,h,w] y) {
-        y = If (b) <
-            then_branch = one () => (float[r,c,h,w] a) {
-                p = MaxPool <kernel_shape = [5,5]> (x) f = Constant <value_ints = [0]> ()
-                t = Constant <value_ints = [1]> () i = Constant <value_ints = [3]> () a = Slice (p, f, t, i)
-            },
-            else_branch = other () => (float[r,c,h,w] d) { d = Identity (x) }
-        >
-    }"""
-    built = parser.parse_model(text)
+    built = parser.parse_model(_IN_BRANCH)
     found = inferred_types(built)
     assert [each.op_type for each in found.graph.node[0].attribute[0].g.node][-1] == "Slice"
     assert found.graph.node[0].attribute[0].g.node[-1].input[0] == "p"
+
+
+def test_a_model_with_such_a_branch_is_refused(prepare_quickly: Prepare) -> None:
+    with pytest.raises(SartorError, match=r"node 'If_0' \(If\)"):
+        prepare_quickly(parser.parse_model(_IN_BRANCH))
 
 
 def _shapes_cut() -> ModelProto:
