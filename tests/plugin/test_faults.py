@@ -198,8 +198,13 @@ def until_gone(pids: list[int]) -> None:
         time.sleep(0.02)
 
 
-# Signals within a second count as one, and a fast machine ends the plan that is there in less.
+# Signals within a second count as one, and a fast machine ends the plan that is there in less: signals are told apart,
+# and what is there is not published before the second one.
 _NO_SIGNAL_TWICE = "import sartor.cli.output.signals as signals; signals._SAME_SIGNAL_SECONDS = 0.0; "
+_PUBLISHES_LATE = (
+    "import time; import sartor.pipeline as pipeline; publish = pipeline.publish_best; "
+    "pipeline.publish_best = lambda *each: (time.sleep(15), publish(*each))[1]; "
+)
 # As ``nohup`` does.
 _WITHOUT_HANGUPS = ("sh", "-c", 'trap "" HUP; exec "$@"', "sh")
 
@@ -213,7 +218,7 @@ def test_who_is_asked_to_end_leaves_nothing(
     bench: Bench, sent: signal.Signals, code: int, through: tuple[str, ...]
 ) -> None:
     """And what the caller wants ignored is ignored."""
-    with bench.start(*through, first=_NO_SIGNAL_TWICE) as process:
+    with bench.start(*through, first=_NO_SIGNAL_TWICE + _PUBLISHES_LATE) as process:
         until(process, "compiling")
         if through:
             process.send_signal(signal.SIGHUP)
