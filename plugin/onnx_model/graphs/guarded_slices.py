@@ -13,20 +13,11 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, defs, helper, shape_inference
 
-from sartor.onnx_model.graphs.tensor_data import to_array
+from sartor.onnx_model.graphs.negative_sizes import has_negative, may_have_negative
 from sartor.onnx_model.graphs.walk import drop_named, graphs, subgraphs
 from sartor.onnx_model.operator_types.registered import operator_schema
 
 _DOMAIN, _OPERATOR, _PREFIX = "sartor.checked", "Checked", "sartor.checked:"
-# Results of these may have a negative size where their operands have none: windows and pads that do not fit.
-_SOURCES = frozenset(
-    {
-        *("AveragePool", "Col2Im", "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "LpPool", "MaxPool"),
-        *("MaxUnpool", "Multinomial", "Pad", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
-    }
-)
-# The second operand of these says sizes, or that of an old Split its attribute of this name.
-_SIZED, _PARTS = frozenset({"CenterCropPad", "DFT", "Expand", "Split", "TopK"}), "split"
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 
@@ -59,19 +50,15 @@ def inferred_types(model: ModelProto, known: ModelProto | None = None, **options
 
 def slices_negative(node: NodeProto, kind: TypeProto) -> bool:
     """Whether a node slices a value of a type with a negative size."""
-    return _is_slice(node) and _has_negative(kind)
+    return _is_slice(node) and has_negative(kind)
 
 
 def bodies_slice_negative(node: NodeProto) -> bool:
     """Whether a node has a body with slices, and with a value of a negative size, as far as its types are known."""
     bodies = [graph for body in subgraphs(node) for graph in graphs(body)]
     return any(map(_is_slice, (inner for graph in bodies for inner in graph.node))) and any(
-        _has_negative(value.type) for graph in bodies for value in graph.value_info
+        has_negative(value.type) for graph in bodies for value in graph.value_info
     )
-
-
-def _has_negative(kind: TypeProto) -> bool:
-    return any(dim.dim_value < 0 for dim in kind.tensor_type.shape.dim)
 
 
 def _is_slice(node: NodeProto) -> bool:
@@ -79,26 +66,9 @@ def _is_slice(node: NodeProto) -> bool:
 
 
 def _may_slice_negative(model: ModelProto) -> bool:
-    """Whether there are slices, and what may have a negative size: checking takes as long as inference does.
-
-    Descriptions of computed values are open where a file had a negative size.
-    """
+    """Whether there are slices, and what may have a negative size: checking takes as long as inference does."""
     every = [*graphs(model.graph)]
-    found = {node.op_type for graph in every for node in graph.node}
-    if "Slice" not in found:
-        return False
-    inputs = (value.type for value in model.graph.input)
-    return not found.isdisjoint(_SOURCES) or any(map(_has_negative, inputs)) or any(map(_counts_negative, every))
-
-
-def _counts_negative(graph: GraphProto) -> bool:
-    """Whether a size that nodes are given as a number is negative."""
-    sized = [node for node in graph.node if node.op_type in _SIZED]
-    if any(size < 0 for node in sized for item in node.attribute if item.name == _PARTS for size in item.ints):
-        return True
-    given = {node.input[1] for node in sized if len(node.input) > 1}
-    constants = (tensor for tensor in graph.initializer if tensor.name in given and tensor.data_type in _INTEGERS)
-    return any(bool((to_array(tensor) < 0).any()) for tensor in constants)
+    return any(node.op_type == "Slice" for graph in every for node in graph.node) and may_have_negative(every)
 
 
 def _vectors(model: ModelProto) -> frozenset[str]:
@@ -112,7 +82,7 @@ def _vectors(model: ModelProto) -> frozenset[str]:
 def _may_be_vector(kind: TypeProto) -> bool:
     tensor = kind.tensor_type
     is_vector = not tensor.HasField("shape") or len(tensor.shape.dim) == 1
-    return tensor.elem_type in _INTEGERS and is_vector and not _has_negative(kind)
+    return tensor.elem_type in _INTEGERS and is_vector and not has_negative(kind)
 
 
 def _guard(graph: GraphProto, read: Collection[str]) -> None:
@@ -148,7 +118,7 @@ def _register() -> None:
 
 def _infer(context: Any) -> None:
     kind = context.get_input_type(0)
-    if isinstance(kind, TypeProto) and _has_negative(kind):
+    if isinstance(kind, TypeProto) and has_negative(kind):
         kind = TypeProto(tensor_type=TypeProto.Tensor(elem_type=kind.tensor_type.elem_type))
     if kind is not None:
         context.set_output_type(0, kind)

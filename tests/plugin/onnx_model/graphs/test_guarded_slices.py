@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, helper, parser
+from onnx import ModelProto, NodeProto, defs, helper, parser
 
 from sartor.errors import SartorError
 from sartor.onnx_model.graphs.guarded_slices import inferred_types
 from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.graphs.negative_sizes import COMBINED, MEASURED, PASSED, SUBTRACTED
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Value, ints, model, node, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -32,6 +33,26 @@ _CASES: dict[str, tuple[list[NodeProto], list[Value], dict[str, Any]]] = {
     "largest": ([node("TopK", ["x", "p"], ["c", "i"])], _IMAGE, {"p": ints(-2)}),
     "cropped": ([node("CenterCropPad", ["x", "p"], ["c"], axes=[3])], _IMAGE, {"p": ints(-2)}),
     "declared": ([node("Relu", ["x"], ["c"])], [("x", (1, 3, 4, -1), FLOAT)], {}),
+    "difference": (
+        [node("Shape", ["x"], ["s"]), node("Sub", ["s", "p"], ["d"]), node("Expand", ["e", "d"], ["c"])],
+        [*_IMAGE, ("e", (1, 1, 1, 1), FLOAT)],
+        {"p": ints(0, 0, 0, 5)},
+    ),
+    "joined": (
+        [
+            node("Shape", ["x"], ["s"]),
+            node("Gather", ["s", "last"], ["g"]),
+            node("Mul", ["g", "p"], ["m"]),
+            node("Squeeze", ["m"], ["q"]),
+            node("Cast", ["q"], ["t"], to=INT64),
+            node("Unsqueeze", ["t", "first"], ["u"]),
+            node("Concat", ["one", "one", "one", "u"], ["d"], axis=0),
+            node("Expand", ["e", "d"], ["c"]),
+        ],
+        [*_IMAGE, ("e", (1, 1, 1, 1), FLOAT)],
+        {"p": ints(-1), "last": ints(3), "one": ints(1)},
+    ),
+    "constant": ([node("Constant", [], ["p"], value_ints=[-2]), node("TopK", ["x", "p"], ["c", "i"])], _IMAGE, {}),
 }
 
 
@@ -52,10 +73,18 @@ def test_inference_goes_on(name: str, data_prop: bool) -> None:
     assert not built.graph.output[0].type.tensor_type.HasField("shape")
 
 
+def _reason(name: str) -> str:
+    """The node that computes a negative size, and what it computes."""
+    if name == "declared":
+        return "dimension 3 of input 'x' is not fixed; bind it with --shape x=1,3,4,224"
+    last = _CASES[name][0][-1]
+    return rf"node '{last.name}' \({last.op_type}\) computes a value of shape \[[^]]*-\d+\]: .*"
+
+
 @pytest.mark.parametrize("name", _CASES)
 @pytest.mark.parametrize("bounds", [["first", "end", "axis"], ["first", "end"]])
 def test_the_model_is_refused(name: str, bounds: list[str], prepare_quickly: Prepare) -> None:
-    with pytest.raises(SartorError):
+    with pytest.raises(SartorError, match=_reason(name)):
         prepare_quickly(_behind(name, bounds))
 
 
@@ -130,7 +159,24 @@ def _constants_cut() -> ModelProto:
     return model(nodes, [("x", (1, 2, 3, 5), FLOAT), ("c", (1, 1), FLOAT)], ["y"], constants)
 
 
-@pytest.mark.parametrize("build", [_shapes_cut, _constants_cut])
+def _difference_cut() -> ModelProto:
+    """The target of an expansion is a part of a difference, which might be negative, so that slices are guarded."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Sub", ["s", "one"], ["less"]),
+        node("Slice", ["less", "first", "end"], ["part"]),
+        node("Expand", ["c", "part"], ["y"]),
+    ]
+    constants = {"first": ints(1), "end": ints(3), "one": ints(1)}
+    return model(nodes, [("x", (2, 5, 7), FLOAT), ("c", (1, 1), FLOAT)], ["y"], constants)
+
+
+def test_all_that_data_is_propagated_through_is_looked_at() -> None:
+    known = {each.name for each in defs.get_all_schemas_with_history() if each.has_data_propagation_function}
+    assert known == MEASURED | COMBINED | PASSED | SUBTRACTED
+
+
+@pytest.mark.parametrize("build", [_shapes_cut, _constants_cut, _difference_cut])
 def test_shapes_are_still_propagated(build: Callable[[], ModelProto]) -> None:
     built = build()
     infer_shapes(built)
