@@ -14,6 +14,7 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.layers.kernel_routine import KernelRoutine
+from sartor.codegen.kernels.loops.partition import PartitionedKernel
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
@@ -22,7 +23,7 @@ FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class AttentionKernel(ABC):
+class AttentionKernel(PartitionedKernel, ABC):
     """A kernel of attention.
 
     Attributes:
@@ -38,11 +39,6 @@ class AttentionKernel(ABC):
     vectors: int
     lanes: int
     workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.workgroups, 1, 1
 
     @abstractmethod
     def check(self) -> None:

@@ -19,6 +19,17 @@ _SINGLY_TAKEN = 8
 _LEAST_THREADS = 2
 
 
+class PartitionedKernel:
+    """A kernel whose workgroups partition its work in one dimension."""
+
+    workgroups: int
+
+    @property
+    def groups(self) -> tuple[int, int, int]:
+        """Number of workgroups in each dimension; some may have nothing to do."""
+        return self.workgroups, 1, 1
+
+
 def workgroup_range(asm: Assembler, extent: Index, workgroups: int, index: Index) -> tuple[Index, Index]:
     """First and end of a workgroup's share of ``range(extent)``."""
     return _cut(asm, extent, workgroups, index), _cut(asm, extent, workgroups, asm.add(index, 1))

@@ -10,7 +10,7 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.access import Access
 from sartor.codegen.kernels.loops.epilogue import Epilogue, TileOrigin, TileVector
-from sartor.codegen.kernels.loops.partition import workgroup_range
+from sartor.codegen.kernels.loops.partition import PartitionedKernel, workgroup_range
 from sartor.codegen.mlir.iree_compiler import ir
 
 # Vectors of a row that are written out; more are processed in a loop.
@@ -35,7 +35,7 @@ class JoinedPart:
 
 
 @dataclass(frozen=True)
-class OpenJoin:
+class OpenJoin(PartitionedKernel):
     """A kernel that completes row by row.
 
     Attributes:
@@ -49,11 +49,6 @@ class OpenJoin:
     rows: Count
     lanes: int
     workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension; some may have nothing to do."""
-        return self.workgroups, 1, 1
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.loops.partition import workgroup_range
+from sartor.codegen.kernels.loops.partition import PartitionedKernel, workgroup_range
 from sartor.codegen.kernels.open_sizes.patches import Patches
 from sartor.codegen.mlir.iree_compiler import ir
 
 
 @dataclass(frozen=True)
-class OpenPatches:
+class OpenPatches(PartitionedKernel):
     """A kernel that gathers all patches of its first buffer in its second.
 
     Attributes:
@@ -28,11 +28,6 @@ class OpenPatches:
     places: Count
     lanes: int
     workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension; some may have nothing to do."""
-        return self.workgroups, 1, 1
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.loops.partition import workgroup_range
+from sartor.codegen.kernels.loops.partition import PartitionedKernel, workgroup_range
 from sartor.codegen.mlir.iree_compiler import ir, vector
 
 # Vectors that are permuted at once; more do not fit the registers beside what they become.
@@ -21,7 +21,7 @@ _FEW = 8
 
 
 @dataclass(frozen=True)
-class OpenTranspose:
+class OpenTranspose(PartitionedKernel):
     """A kernel that turns ``[N, C, P]`` to ``[N, P, C]``, or back.
 
     Attributes:
@@ -39,11 +39,6 @@ class OpenTranspose:
     is_to_last: bool
     lanes: int
     workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension; some may have nothing to do."""
-        return self.workgroups, 1, 1
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

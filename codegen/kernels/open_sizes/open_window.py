@@ -16,7 +16,7 @@ from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.epilogue import TileOrigin, TileVector
 from sartor.codegen.kernels.loops.nest import each_panel
 from sartor.codegen.kernels.loops.panels import Panel, PanelGrid
-from sartor.codegen.kernels.loops.partition import workgroup_range
+from sartor.codegen.kernels.loops.partition import PartitionedKernel, workgroup_range
 from sartor.codegen.kernels.open_sizes.window_form import WindowForm
 from sartor.codegen.mlir.iree_compiler import ir
 
@@ -25,7 +25,7 @@ _CACHED = (32 << 10) // 4
 
 
 @dataclass(frozen=True)
-class OpenWindow:
+class OpenWindow(PartitionedKernel):
     """A kernel of windows.
 
     Attributes:
@@ -47,11 +47,6 @@ class OpenWindow:
     vectors: int
     lanes: int
     workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension; some may have nothing to do."""
-        return self.workgroups, 1, 1
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

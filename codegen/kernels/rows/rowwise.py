@@ -9,7 +9,7 @@ from typing import TypeAlias
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.epilogue import emit_region
-from sartor.codegen.kernels.loops.partition import workgroup_range
+from sartor.codegen.kernels.loops.partition import PartitionedKernel, workgroup_range
 from sartor.codegen.kernels.rows.row_form import Given, Operand, RowForm, Step
 from sartor.codegen.mlir.iree_compiler import arith, ir
 from sartor.codegen.mlir.operations import body_of, defining_op
@@ -31,7 +31,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class RowwiseKernel:
+class RowwiseKernel(PartitionedKernel):
     """A kernel that computes each row from itself.
 
     Attributes:
@@ -45,11 +45,6 @@ class RowwiseKernel:
     result: int
     vector: int
     workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.workgroups, 1, 1
 
     @property
     def lanes(self) -> int:

@@ -18,6 +18,7 @@ from sartor.codegen.ir.variants.routine import Parameters, Variant, describe, dt
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.layers.kernel_layer import DeferredKernel, KernelLayer
+from sartor.codegen.kernels.loops.partition import PartitionedKernel
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
@@ -32,7 +33,7 @@ _SUMS = 8
 
 
 @dataclass(frozen=True)
-class MultiplyAdds:
+class MultiplyAdds(PartitionedKernel):
     """Workgroups that multiply and add in registers only, in as many independent chains as a kernel has accumulators.
 
     Attributes:
@@ -46,11 +47,6 @@ class MultiplyAdds:
     chains: int
     steps: int
     workgroups: int
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.workgroups, 1, 1
 
     @property
     def source(self) -> TensorType:
@@ -83,7 +79,7 @@ class MultiplyAdds:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Reading(PartitionedKernel):
     """Workgroups that each sum up a part of memory, so that all of it has to be read.
 
     Attributes:
@@ -100,11 +96,6 @@ class Reading:
     def of(lanes: int, size: int, workgroups: int) -> Reading:
         """Workgroups that read about ``size`` bytes each."""
         return Reading(lanes, size // (_SUMS * lanes * _ELEMENT_BYTES), workgroups)
-
-    @property
-    def groups(self) -> tuple[int, int, int]:
-        """Number of workgroups in each dimension."""
-        return self.workgroups, 1, 1
 
     @property
     def part(self) -> int:
