@@ -36,10 +36,12 @@ class Prefetch:
     Attributes:
         start: offset of what the first step fetches.
         step: elements that each step fetches.
+        is_soon: whether this is read soon, and once.
     """
 
     start: Index
     step: int
+    is_soon: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,9 @@ def _fetch(asm: Assembler, rhs: Rhs, index: Index, steps: int, multiplier: Multi
     if rhs.prefetch is None:
         return
     start = asm.add(rhs.prefetch.start, asm.mul(index, rhs.prefetch.step))
+    fetch = asm.prefetch_stream if rhs.prefetch.is_soon else asm.prefetch
     for distance in range(0, steps * rhs.prefetch.step, asm.lanes * _FLOAT_BYTES // multiplier.bytes):
-        asm.prefetch(rhs.memory, asm.add(start, distance))
+        fetch(rhs.memory, asm.add(start, distance))
 
 
 def _outer_products(

@@ -13,6 +13,10 @@ from sartor.codegen.kernels.recurrence.form import CarriedState, Column, InputGa
 from sartor.codegen.mlir.iree_compiler import ir, vector
 from sartor.codegen.mlir.operations import source
 
+# Floats of a cache line, and from those that are read to those that are fetched meanwhile. The hardware's prefetchers
+# follow a core that computes for each line too late.
+_LINE, _AHEAD = 16, 512
+
 Sums: TypeAlias = Mapping[tuple[int, int, int], ir.Value]
 """Sums of a product by row of the batch, gate, and vector of the block."""
 
@@ -39,6 +43,10 @@ class Blocking(Protocol):
     @property
     def rows(self) -> int:
         """Rows of the batch that are computed together."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether matrices come from beyond the second-level cache in each step."""
 
 
 Slot: TypeAlias = tuple[ir.Value, Index]
@@ -134,6 +142,7 @@ class Phase:
             found = dict(zip(keys, sums, strict=True))
             for index in range(self.of.unroll):
                 origin = asm.add(base, asm.mul(depth, line), index * line)
+                self._fetch_ahead(matrix, origin, line)
                 for row in range(self.of.rows):
                     offset = asm.add(begin, depth, row * self.place.pitch + index)
                     factor = asm.broadcast(memory, offset)
@@ -145,6 +154,11 @@ class Phase:
         zeros = [asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))] * len(keys)
         found = asm.loop(0, self.of.form.hidden, self.of.unroll, zeros, several)
         return dict(zip(keys, found, strict=True))
+
+    def _fetch_ahead(self, matrix: ir.Value, origin: Index, line: int) -> None:
+        """Fetch a row of a block that is read soon, of matrices that lie beyond the second-level cache."""
+        for place in range(0, line if self.of.streams else 0, _LINE):
+            self.asm.prefetch_stream(matrix, self.asm.add(origin, _AHEAD + place))
 
     def _factor(self, factor: Operand) -> Slot:
         """The memory that holds what is multiplied, and its offset."""

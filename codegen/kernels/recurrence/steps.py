@@ -25,6 +25,10 @@ from sartor.codegen.kernels.recurrence.meeting import Meeting, flags_of
 from sartor.codegen.kernels.recurrence.phase import Phase, Place, Slot
 from sartor.codegen.mlir.iree_compiler import ir
 
+_FLOAT_BYTES = 4
+# Matrices that are larger are not in the second-level cache of most cores when other layers ran, or in every step.
+_CACHED_BYTES, _MOST_CACHED_BYTES = 512 << 10, 1 << 20
+
 Rows: TypeAlias = tuple[ir.Value, Index, int]
 """Rows in memory: the memory, the offset of the first, and the elements from one row to the next."""
 
@@ -98,6 +102,13 @@ class StepsKernel:
     def flags_of_run(self) -> int:
         """Numbers that hold the flags of these rows: of their first states, of their steps, and of their last state."""
         return flags_of(1) + flags_of(self.shares) + flags_of(1)
+
+    @property
+    def streams(self) -> bool:
+        """Whether matrices come from beyond the second-level cache in each step; a single one finds nothing there."""
+        gates = sum(product.gates for product in self.form.products)
+        most = _CACHED_BYTES if self.form.steps == 1 else _MOST_CACHED_BYTES
+        return gates * self.form.hidden**2 * _FLOAT_BYTES // self.shares > most
 
     @property
     def workspace(self) -> TensorType | None:

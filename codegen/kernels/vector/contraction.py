@@ -26,6 +26,9 @@ from sartor.codegen.mlir.iree_compiler import ir
 # Smaller filters stay in the second-level cache, or arrive quickly enough.
 _CACHED_BYTES = 1 << 19
 _MOST_TILES = 64
+# Bytes from filters that are read once to those that are fetched meanwhile. The hardware's prefetchers follow a core
+# that computes for each line too late.
+_AHEAD = 2048
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,17 @@ class Contraction(NestCode):
     @property
     def streams(self) -> bool:
         """Whether to prefetch filters: they come from memory, and a panel is used long enough to fetch the next one."""
+        return self._is_far and self.nest.tiling.row_groups == 1 and 1 < self.nest.tiles <= _MOST_TILES
+
+    @property
+    def reads_once(self) -> bool:
+        """Whether to prefetch filters of the same panel, as these come from memory or an outer cache for one tile."""
+        return self._is_far and self.nest.tiles == 1
+
+    @property
+    def _is_far(self) -> bool:
         size = self.filters.panel * self.nest.grid.panels * self.multiplier.bytes
-        whole = self.nest.tiling.row_groups == 1
-        return self.filters.padded and size > _CACHED_BYTES and whole and 1 < self.nest.tiles <= _MOST_TILES
+        return self.filters.padded and size > _CACHED_BYTES
 
     def joined(self, columns: int) -> Contraction:
         """The contraction for windows of one pixel, with the pixels of all rows rearranged into rows of ``columns``.
@@ -251,13 +262,16 @@ class _TileWriter:
         prefetch = run.prefetch
         if prefetch is not None:
             step = asm.divide(filters, of.filters.depth)[0]
-            prefetch = Prefetch(asm.add(prefetch.start, asm.mul(step, prefetch.step)), prefetch.step)
+            prefetch = replace(prefetch, start=asm.add(prefetch.start, asm.mul(step, prefetch.step)))
         rhs = Rhs(self._filters, asm.add(run.panel, filters), of.filters.depth, vectors, prefetch)
         return Lhs(self._image, image, pixels), rhs
 
     def _prefetch(self, tile: Tile, panel: Index) -> Prefetch | None:
-        """The part of the next panel that a tile fetches. Each fetches an equal part, or memory could not keep up."""
+        """The part of the next panel that a tile fetches, each an equal one, or memory could not keep up; or what
+        follows soon in its own panel."""
         of, asm = self._of, self._asm
+        if of.reads_once:
+            return Prefetch(asm.add(panel, _AHEAD // of.multiplier.bytes), of.filters.depth, is_soon=True)
         if not of.streams:
             return None
         steps = of.filters.panel // of.filters.depth

@@ -172,6 +172,9 @@ class InvocationAssembler(Assembler):
     def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
         """Nothing: a GPU hides the time of a load behind other subgroups."""
 
+    def prefetch_stream(self, memory: ir.Value, offset: Index) -> None:
+        """Nothing, for the same reason."""
+
     def _exists(self, count: int, present: Condition = True) -> ir.Value | None:
         """Whether the invocation has an element; None if all have one."""
         inside = None if count >= self.lanes else self.first_lanes(count)

@@ -1,0 +1,57 @@
+"""Weights that a layer reads once are fetched ahead where they cannot be in the second-level cache."""
+
+from __future__ import annotations
+
+import pytest
+from onnx import ModelProto
+
+from sartor.codegen.ir.layer import Layer, LayerKind
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.mlir.dispatches import lower
+from sartor.codegen.routines.vector.product import Product
+from sartor.codegen.routines.vector.recurrent import Recurrent
+from tests.importing import imported_model
+from tests.plugin.onnx_model.builders import FLOAT, model, node, weights
+
+_TARGET = Target.create("cpu", "x86-64-v4")
+
+
+def _product(rows: int, depth: int, columns: int) -> ModelProto:
+    return model(
+        [node("MatMul", ["x", "w"], ["y"])], [("x", (rows, depth), FLOAT)], ["y"], {"w": weights(depth, columns)}
+    )
+
+
+def _recurrence(steps: int, hidden: int) -> ModelProto:
+    shapes = {"w": (1, 4 * hidden, 3), "r": (1, 4 * hidden, hidden)}
+    constants = {
+        name: weights(*shape, seed=seed, scale=1 / hidden) for seed, (name, shape) in enumerate(shapes.items())
+    }
+    made = node("LSTM", ["x", *constants], ["y"], hidden_size=hidden)
+    return model([made], [("x", (steps, 1, 3), FLOAT)], [("y", (steps, 1, 1, hidden), FLOAT)], constants)
+
+
+def _layer(made: ModelProto, kind: LayerKind) -> Layer:
+    return next(layer for layer in imported_model(made).graph.layers if layer.task.kind is kind)
+
+
+def _is_fetched(routine: Product | Recurrent, layer: Layer) -> bool:
+    listed = routine.parameters(layer.task, _TARGET)
+    assert not isinstance(listed, Rejected)
+    built = routine.build(layer.task, listed[0], _TARGET)
+    assert isinstance(built, Implementation)
+    return "memref.prefetch" in lower({"layer": built}, _TARGET)["layer"].text
+
+
+@pytest.mark.parametrize(("rows", "columns", "fetches"), [(1, 640, True), (1, 256, False), (4, 640, True)])
+def test_weights_of_a_product_with_a_vector_are_fetched_ahead(rows: int, columns: int, *, fetches: bool) -> None:
+    layer = _layer(_product(rows, 256, columns), LayerKind.CONTRACTION)
+    assert _is_fetched(Product(), layer) == fetches
+
+
+@pytest.mark.parametrize(
+    ("steps", "hidden", "fetches"), [(1, 200, True), (1, 96, False), (5, 200, False), (5, 272, True)]
+)
+def test_matrices_of_recurrent_layers_are_fetched_ahead(steps: int, hidden: int, *, fetches: bool) -> None:
+    assert _is_fetched(Recurrent(), _layer(_recurrence(steps, hidden), LayerKind.RECURRENCE)) == fetches
