@@ -9,8 +9,10 @@ from sartor.codegen.ir.layer import Layer, LayerKind
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected
 from sartor.codegen.mlir.dispatches import lower
+from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.vector.product import Product
 from sartor.codegen.routines.vector.recurrent import Recurrent
+from tests.codegen.routines.harness import Subject, compiled, opened, relative_errors
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node, weights
 
@@ -55,3 +57,20 @@ def test_weights_of_a_product_with_a_vector_are_fetched_ahead(rows: int, columns
 )
 def test_matrices_of_recurrent_layers_are_fetched_ahead(steps: int, hidden: int, *, fetches: bool) -> None:
     assert _is_fetched(Recurrent(), _layer(_recurrence(steps, hidden), LayerKind.RECURRENCE)) == fetches
+
+
+def test_what_is_fetched_beyond_a_weights_end_changes_no_result() -> None:
+    target, subjects = Target.create("cpu"), dict[str, Subject]()
+    for kind, made in ((LayerKind.CONTRACTION, _product(1, 250, 640)), (LayerKind.RECURRENCE, _recurrence(1, 186))):
+        imported = imported_model(made)
+        layer = next(each for each in imported.graph.layers if each.task.kind is kind)
+        routine = Product() if kind is LayerKind.CONTRACTION else Recurrent()
+        listed, stock = routine.parameters(layer.task, target), Stock().build(layer.task, {}, target)
+        assert not isinstance(listed, Rejected)
+        built = {f"kernel{at}": routine.build(layer.task, each, target) for at, each in enumerate(listed[:3])}
+        found = {name: each for name, each in {"stock": stock, **built}.items() if isinstance(each, Implementation)}
+        assert len(found) > 1
+        subjects[layer.name] = Subject(layer, imported.weights, found)
+    program = opened(compiled(subjects, target), target, 1)
+    for subject in subjects.values():
+        assert max(relative_errors(program, subject).values()) <= 1e-5
