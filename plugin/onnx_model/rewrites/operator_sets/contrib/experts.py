@@ -151,8 +151,7 @@ class _Experts:
         gates = [self._product_by_all(tokens, each) for each in self._gates]
         inner = self._activated(first, gates)
         best, numbers = self._routed()
-        none = emit.constant(np.zeros((rows, count), emit.dtype(emit.node.input[1])), "none")
-        weights = emit("ScatterElements", none, numbers, best, part="weights", axis=-1)
+        weights = self._spread(best, numbers)
         column = emit("Reshape", weights, self._shape(rows, count, 1), part="weights_column")
         # What others overflow to would stay by a weight of zero.
         is_used = emit("Greater", column, emit.like(0, emit.node.input[1], "zero"), part="is_used")
@@ -163,6 +162,17 @@ class _Experts:
         if self._second.bias:
             made = emit("Add", made, emit("MatMul", weights, self._second.bias, part="biases"), part="with_biases")
         return made
+
+    def _spread(self, best: str, numbers: str) -> str:
+        """The weights of all experts, ``[rows, experts]``, each at most once among the chosen.
+
+        Numbers are compared and not scattered: IREE has no code that scatters into any number of rows.
+        """
+        emit, last = self._emit, self._emit.constant([-1], "last_axis")
+        numbers, best = (emit("Unsqueeze", each, last, part="column_of_chosen") for each in (numbers, best))
+        is_chosen = emit("Equal", numbers, emit.constant([*range(self._count)], "experts"), part="is_chosen")
+        apart = emit("Where", is_chosen, best, emit.like(0, emit.node.input[1], "none"), part="weights_apart")
+        return emit("ReduceSum", apart, emit.constant([1], "chosen_axis"), part="weights", keepdims=0)
 
     def _product_by_all(self, tokens: str, matrix: ExpertMatrix) -> str:
         """What all experts make of all tokens, ``[rows, experts, results]``."""
