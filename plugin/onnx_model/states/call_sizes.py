@@ -17,13 +17,14 @@ from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.dynamic.suggested_shapes import is_sum
 from sartor.onnx_model.graphs.graph import Array
 from sartor.onnx_model.states.grown_caches import Growing
+from sartor.onnx_model.states.state_names import is_cache
 from sartor.settings.size_range import OpenShapes, SizeRange
 
 NO_STATE = "with --no-state callers pass the caches"
 """What messages advise."""
 _MASK = "attention_mask"
 _TOKENS, _EMBEDDED = ("ids", "tokens"), ("embeds", "embeddings")
-_TOKENS_RANK = 2
+_TOKENS_RANK, _HEADS_RANK = 2, 4
 _PLACES = ("position", "positions", "seqlens_k", "sequence_length")
 _ENCODER = "encoder"
 # Lengths of what an encoder gave: Whisper's is 1,500.
@@ -74,7 +75,7 @@ class CallSizes:
         own = {each for name, shape in dims.items() if name != _MASK for each in shape}
         sizes.totals |= {str(each) for each in dims.get(_MASK, ())[1:2] if isinstance(each, str) and each not in own}
         sizes.free |= {str(each) for each in dims.get(_MASK, ())[:1]}
-        sizes.free |= {str(each) for value in inputs_of(model) if is_own(value.name) for each in dims[value.name]}
+        sizes.free |= {str(each) for name in own_inputs(model) for each in dims[name]}
         for name, shape in given.items():
             sizes._note(name, dims[name], shape, axes.get(name))
         sizes._leave_encoded({value.name: dims[value.name] for value in inputs_of(model) if value.name not in axes})
@@ -162,19 +163,33 @@ class CallSizes:
 
     def new(self, model: ModelProto) -> int:
         """Positions of a call."""
-        sizes = [1]
-        for value in inputs_of(model):
-            dims = dims_of(value)
-            if is_own(value.name) and len(dims) > 1:
-                sizes.append(self.size(value.name, dims[_tokens_axis(value.name)]))
-        return max(sizes)
+        own = own_inputs(model)
+        values = [value for value in inputs_of(model) if value.name in own and len(dims_of(value)) > 1]
+        return max([1, *(self.size(value.name, dims_of(value)[own[value.name]]) for value in values)])
 
 
 def has_several(model: ModelProto, given: OpenShapes) -> bool:
     """Whether a call has several tokens of a sequence, by the shapes of inputs that the user gives, or the model."""
-    shapes = {value.name: given.get(value.name) or dims_of(value) for value in inputs_of(model) if is_own(value.name)}
-    counts = [shape[_tokens_axis(name)] for name, shape in shapes.items() if len(shape) > 1]
+    own = own_inputs(model)
+    shapes = {value.name: given.get(value.name) or dims_of(value) for value in inputs_of(model) if value.name in own}
+    counts = [shape[own[name]] for name, shape in shapes.items() if len(shape) > 1]
     return any(isinstance(count, SizeRange) or (isinstance(count, int) and count > 1) for count in counts)
+
+
+def own_inputs(model: ModelProto) -> dict[str, int]:
+    """The inputs that have a call's tokens, or where they are, with the axis of these.
+
+    Where none has a name that says so, as in a block of a decoder, all are that but caches, masks, and what an encoder
+    gave: ``[batch, positions, …]``, or with heads before positions.
+    """
+    named = {value.name: _tokens_axis(value.name) for value in inputs_of(model) if is_own(value.name)}
+    others = {value.name: len(dims_of(value)) for value in inputs_of(model) if not _is_beside(value.name)}
+    return named or {name: 1 if rank < _HEADS_RANK else 2 for name, rank in others.items() if rank >= _TOKENS_RANK}
+
+
+def _is_beside(name: str) -> bool:
+    """Whether an input says by its name that it is something else than a call's tokens."""
+    return is_cache(name) or is_mask(name) or is_encoded(name)
 
 
 def _tokens_axis(name: str) -> int:

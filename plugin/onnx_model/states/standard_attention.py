@@ -104,7 +104,8 @@ class StandardAttention:
 
     def _counts(self, emit: Emitter, node: NodeProto) -> tuple[str, str]:
         """The number of positions before the call, and of its own, of shape [1]."""
-        axes = (node.input[_PAST_KEY], 2), (self._tokens or node.input[0], 1)
+        is_stacked = node.input[_PAST_KEY] == node.input[_PAST_VALUE]
+        axes = (node.input[_PAST_KEY], 3 if is_stacked else 2), (self._tokens or node.input[0], 1)
         past, new = (
             emit("Gather", emit("Shape", name, part="shape"), emit.constant([axis], "axis"), part="count", axis=0)
             for name, axis in axes
