@@ -17,6 +17,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,6 +62,12 @@ class Peer:
         self._inputs = [each.name for each in self._session.get_inputs()]
         self.caches = cache_shapes(model)
         self._held: dict[str, Any] = {}
+
+    def fork(self) -> Peer:
+        """Another sequence of the same session."""
+        other = copy(self)
+        other._held = {}
+        return other
 
     @property
     def empty(self) -> dict[str, Array]:

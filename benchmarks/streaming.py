@@ -96,10 +96,10 @@ def main(
         assert session.manifest is not None
         states = {each.input: each.output for each in session.manifest.states}
         peers = [Peer(peer, states), BoundPeer(peer, states)]
-        samples = _samples([each for each in peer.get_inputs() if each.name not in states])
+        inputs = samples([each for each in peer.get_inputs() if each.name not in states])
         runs: list[Callable[[Mapping[str, Array]], list[Array]]] = [each.run for each in peers]
         names = peers[0].outputs
-        found = _medians([lambda feeds: session.run(names, feeds), *runs], samples)
+        found = _medians([lambda feeds: session.run(names, feeds), *runs], inputs)
     own, *others = found
     print(
         f"{module.stem}: module {own:.1f} us, ONNX Runtime {others[0]:.1f} by hand, {others[1]:.1f} bound, "
@@ -107,7 +107,7 @@ def main(
     )
 
 
-def _samples(inputs: Sequence[Any]) -> list[dict[str, Array]]:
+def samples(inputs: Sequence[Any]) -> list[dict[str, Array]]:
     """Inputs of calls, which differ."""
     random = np.random.default_rng(0)
     return [
