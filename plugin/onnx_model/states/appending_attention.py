@@ -203,7 +203,7 @@ class Attention:
         if past != self._node.input[PAST_VALUE]:
             return self._appended(new[0], 0, "keys"), self._appended(new[1], 1, "values")
         first = emit.constant([0], "first")
-        rows = emit("Concat", *(emit("Unsqueeze", each, first, part="raised") for each in new), part="rows", axis=0)
+        rows = emit("Concat", *(emit("Unsqueeze", rows, first, part="raised") for rows in new), part="rows", axis=0)
         whole = emit("Concat", past, rows, part="append", output=self._node.output[1], axis=3)
         places = (emit.constant(np.array(place, np.int64), "place") for place in (0, 1))
         keys, values = (emit("Gather", whole, place, part="half", axis=0) for place in places)

@@ -37,13 +37,13 @@ def common_form(node: NodeProto, editor: GraphEditor) -> Form | None:
 
 def _multi_head(node: NodeProto, editor: GraphEditor) -> Form | None:
     """``MultiHeadAttention(query, key, value, bias, key_padding_mask, attention_bias, past_key, past_value)``."""
-    found, operands = attributes(node), [optional_input(node, index) for index in range(3)]
+    given, operands = attributes(node), [optional_input(node, index) for index in range(3)]
     pasts = [optional_input(node, index) for index in (6, 7)]
     dims = [_dims(name, editor) for name in pasts]
-    is_usual = all(len(each) == _HEADS_RANK and each[1] and each[3] for each in dims) and len(node.output) > 2
+    is_usual = all(len(shape) == _HEADS_RANK and shape[1] and shape[3] for shape in dims) and len(node.output) > 2
     if not is_usual or not all(operands) or any((*node.input[8:], *node.output[3:])) or dims[0][3] != dims[1][3]:
         return None
-    emit, heads, width = Emitter(editor, node), int(found["num_heads"]), dims[0][3]
+    emit, heads, width = Emitter(editor, node), int(given["num_heads"]), dims[0][3]
     if bias := optional_input(node, 3):
         sizes = emit.constant([heads * width] * 3, "sizes")
         parts = emit.many("Split", bias, sizes, part="split_bias", outputs=("", "", ""), axis=0)
@@ -53,12 +53,12 @@ def _multi_head(node: NodeProto, editor: GraphEditor) -> Form | None:
 
 def _contributed(node: NodeProto, editor: GraphEditor) -> Form | None:
     """``Attention(input, weights, bias, mask_index, past, attention_bias)``, whose caches lie in one input."""
-    found, past = attributes(node), optional_input(node, 4)
+    given, past = attributes(node), optional_input(node, 4)
     dims, flags = _dims(past, editor), ("do_rotary", "past_present_share_buffer", "qkv_hidden_sizes")
     is_usual = len(dims) == _STACKED_RANK and bool(dims[4]) and len(node.output) > 1
-    if not is_usual or any(node.input[6:]) or any(found.get(flag) for flag in flags):
+    if not is_usual or any(node.input[6:]) or any(given.get(flag) for flag in flags):
         return None
-    emit, count = Emitter(editor, node), int(found["num_heads"]) * dims[4]
+    emit, count = Emitter(editor, node), int(given["num_heads"]) * dims[4]
     projected = emit("MatMul", node.input[0], node.input[1], part="project")
     if bias := optional_input(node, 2):
         projected = emit("Add", projected, bias, part="bias")
@@ -72,14 +72,14 @@ def _written(
     emit: Emitter, operands: list[str], pasts: list[str], masks: tuple[str, str], results: list[str]
 ) -> Form | None:
     """A node of ONNX's operator that attends as one of ONNX Runtime's does."""
-    found = attributes(emit.node)
+    given = attributes(emit.node)
     added = _added(emit, *masks, pasts[0])
     if added is None:
         return None
-    heads = int(found["num_heads"])
-    values: _Read = {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": int(found.get("unidirectional", 0))}
-    if found.get("scale"):
-        values["scale"] = found["scale"]
+    heads = int(given["num_heads"])
+    values: _Read = {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": int(given.get("unidirectional", 0))}
+    if given.get("scale"):
+        values["scale"] = given["scale"]
     inputs = [*operands, added, *pasts]
     return Form(emit.nodes, helper.make_node(_STANDARD, inputs, results, name=emit.node.name, **values), [])
 
@@ -113,10 +113,10 @@ def _open_type(kind: int, dims: list[int]) -> TypeProto:
 
 def _apart(node: NodeProto, editor: GraphEditor) -> Form | None:
     """ONNX's operator over queries, keys and values ``[batch, heads, positions, width]``."""
-    found = attributes(node)
+    given = attributes(node)
     heads = [_dims(name, editor)[1:2] for name in node.input[:2]]
     ranks = {editor.rank(name) for name in node.input[:3]}
-    if "q_num_heads" in found or ranks != {_HEADS_RANK} or not all(each and each[0] for each in heads):
+    if "q_num_heads" in given or ranks != {_HEADS_RANK} or not all(count and count[0] for count in heads):
         return None
     emit, after = Emitter(editor, node), Emitter(editor, node)
     flat = emit.constant([0, 0, -1], "flat")
@@ -127,7 +127,7 @@ def _apart(node: NodeProto, editor: GraphEditor) -> Form | None:
     result = editor.fresh(f"{node.output[0]}/side_by_side")
     split = after("Reshape", result, after.constant([0, 0, heads[0][0], -1], "apart"), part="apart")
     after("Transpose", split, part="apart", perm=[0, 2, 1, 3], output=node.output[0])
-    values = {**found, "q_num_heads": heads[0][0], "kv_num_heads": heads[1][0]}
+    values = {**given, "q_num_heads": heads[0][0], "kv_num_heads": heads[1][0]}
     inputs, results = [*operands, *node.input[3:]], [result, *node.output[1:]]
     return Form(emit.nodes, helper.make_node(_STANDARD, inputs, results, name=node.name, **values), after.nodes)
 

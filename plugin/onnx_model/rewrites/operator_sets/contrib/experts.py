@@ -169,7 +169,7 @@ class _Experts:
         Numbers are compared and not scattered: IREE has no code that scatters into any number of rows.
         """
         emit, last = self._emit, self._emit.constant([-1], "last_axis")
-        numbers, best = (emit("Unsqueeze", each, last, part="column_of_chosen") for each in (numbers, best))
+        numbers, best = (emit("Unsqueeze", name, last, part="column_of_chosen") for name in (numbers, best))
         is_chosen = emit("Equal", numbers, emit.constant([*range(self._count)], "experts"), part="is_chosen")
         apart = emit("Where", is_chosen, best, emit.like(0, emit.node.input[1], "none"), part="weights_apart")
         return emit("ReduceSum", apart, emit.constant([1], "chosen_axis"), part="weights", keepdims=0)
