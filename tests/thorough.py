@@ -231,8 +231,8 @@ TESTS = (
         for each in ("percentile", "entropy")
     ),
     "plugin/test_low_precision.py::test_a_tight_budget_leaves_exact_layers",
-    "codegen/kernels/emit/test_workgroup_counts.py::test_large_images_have_tiles_of_few_rows",
-    "codegen/kernels/emit/test_workgroup_counts.py::test_the_kernel_of_a_sum_s_parts_is_refused_too",
+    "codegen/kernels/emit/test_executable.py::test_large_images_have_tiles_of_few_rows",
+    "codegen/kernels/emit/test_executable.py::test_the_kernel_of_a_sum_s_parts_is_refused_too",
     "plugin/test_low_precision.py::test_what_was_found_out_once_is_not_found_out_again",
     "plugin/test_low_precision.py::test_a_chain_in_8_bits_stays_in_8_bits",
     *(
@@ -269,7 +269,7 @@ TESTS = (
     "codegen/routines/test_kernels.py::test_kernels_for_avx2_compute_the_layers",
     "codegen/routines/test_kernels.py::test_kernels_for_aarch64_compute_the_layers",
     *(
-        f"plugin/test_emulated_networks.py::test_networks_are_right_under_emulation[{each}]"
+        f"plugin/test_emulated.py::test_networks_are_right_under_emulation[{each}]"
         for each in ("bert", "lenet5", "squeezenet")
     ),
     # Other forms of quantised networks.

@@ -1,4 +1,4 @@
-"""Networks of speech in the zoo: valid graphs with exporters' names, sane values, states that fit their inputs."""
+"""Networks of speech and of any size in the zoo: valid graphs, sane values, and the table of sizes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from onnx import TensorProto
 from onnxruntime import InferenceSession
 
 from benchmarks import zoo
+from benchmarks.open_sizes import combinations, is_near, mean
 from sartor.errors import UsageError
 from sartor.onnx_model.states.state_names import is_state_pair
 
@@ -117,3 +118,58 @@ def test_speech_is_of_one_sequence(tmp_path: Path) -> None:
     path = zoo.write("vad_stream", tmp_path)
     written = path.stat().st_mtime_ns
     assert zoo.write("vad_stream", tmp_path).stat().st_mtime_ns == written
+
+
+_ANY_SIZE_SIZES = [
+    {"batch": 1, "sequence": 1, "height": 32, "width": 32, "length": 100},
+    {"batch": 2, "sequence": 7, "height": 96, "width": 64, "length": 163},
+]
+_OUTPUTS: dict[str, list[tuple[int, ...]]] = {
+    "frame_encoder": [(1, 25, 144), (2, 41, 144)],
+    "grid_detector": [(1, 21, 5), (2, 126, 5)],
+    "line_recogniser": [(8, 1, 97), (16, 1, 97)],
+    "masked_encoder": [(1, 384), (2, 384)],
+}
+
+
+@pytest.mark.parametrize("name", zoo.ANY_SIZE)
+def test_networks_run_with_sizes_that_callers_choose(name: str) -> None:
+    model = zoo.build(name)
+    onnx.checker.check_model(model, full_check=True)
+    session = InferenceSession(model.SerializeToString())
+    for sizes, shape in zip(_ANY_SIZE_SIZES, _OUTPUTS[name], strict=True):
+        feeds = {}
+        for value in model.graph.input:
+            dims = [dim.dim_value or sizes[dim.dim_param] for dim in value.type.tensor_type.shape.dim]
+            is_whole = value.type.tensor_type.elem_type == TensorProto.INT64
+            feeds[value.name] = np.ones(dims, np.int64) if is_whole else np.ones(dims, np.float32)
+        (found,) = session.run(None, feeds)
+        assert found.shape == shape
+        assert np.isfinite(found).all()
+        assert 1e-3 < found.std() < 10
+
+
+def test_callers_choose_the_batch() -> None:
+    name = "grid_detector"
+    with pytest.raises(UsageError, match="no batch of 2"):
+        zoo.build(name, batch=2)
+    assert zoo.build(name, seed=1).SerializeToString() != zoo.build(name).SerializeToString()
+
+
+def test_each_size_is_timed_with_each_of_the_others() -> None:
+    expected = [("batch=1", "sequence=7"), ("batch=1", "sequence=64"), ("batch=8", "sequence=7")]
+    found = combinations(["batch=1,8", "sequence=7,64"])
+    assert found[:3] == expected
+    assert found[3:] == [("batch=8", "sequence=64")]
+
+
+def test_halves_and_doubles_cancel_in_the_mean() -> None:
+    assert mean([0.5, 2.0, 1.0]) == pytest.approx(1.0)
+
+
+def test_outputs_are_near_to_a_part_of_the_largest_number_and_not_if_they_are_nan() -> None:
+    expected = np.array([1e-20, 0.5], np.float32)
+    assert is_near(np.array([3e-20, 0.5], np.float32), expected)
+    assert not is_near(np.array([1e-3, 0.5], np.float32), expected)
+    assert not is_near(np.array([np.nan, 0.5], np.float32), expected)
+    assert is_near(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32))

@@ -1,4 +1,4 @@
-"""ONNX's backend interface: models and nodes prepared and run, bound where values of inputs decide shapes."""
+"""ONNX's backend interface, and what ``sartor.compile`` is given in error."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.backend.base import Backend
 
+import sartor
 import sartor.backend
 from sartor.backend import SartorBackend, SartorRep
 from sartor.errors import UsageError
@@ -184,3 +186,25 @@ def test_a_tensor_of_data_is_not_taken_for_a_shape() -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.array([2, 3]), "s"))
     (result,) = sartor.backend.run_model(model, np.ones(1, np.float32))
     assert result.shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"model": 3}, "model is 3, expected the path"),
+        ({"model": None}, "model is None, expected the path"),
+        ({"model": b"m.onnx"}, "model is b'm.onnx', expected the path"),
+        ({"model": "a\0b"}, "expected the path of a file, as text without NUL"),
+        ({"model": ""}, r"'\.' is not a file; name an .onnx file"),
+        ({"model": "/"}, "'/' is not a file; name an .onnx file"),
+        ({"output": 3}, "output is 3, expected the path"),
+        ({"output": "a\0b"}, "expected the path of a file, as text without NUL"),
+        ({"config": "int8"}, "config is 'int8', expected a CompileConfig"),
+        ({"progress": 3}, "progress is 3, expected a function"),
+    ],
+)
+def test_an_argument_without_sense_is_named(tmp_path: Path, arguments: dict[str, Any], complaint: str) -> None:
+    model = tmp_path / "m.onnx"
+    model.touch()
+    with pytest.raises(UsageError, match=complaint):
+        sartor.compile(**{"model": model, **arguments})

@@ -1,17 +1,25 @@
-"""Decoders for ONNX Runtime and llama.cpp: both files hold the same numbers."""
+"""Decoders and products by weights in blocks beside their peers, and the memory that models take."""
 
 from __future__ import annotations
 
+import os
+import pickle
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
+import typer
 from onnx import numpy_helper
 
+from benchmarks.encoded import memory
 from benchmarks.encoded.decoder import Decoder, write_gguf, write_onnx
 from benchmarks.encoded.decoders import alike, continued
+from benchmarks.encoded.memory import Usage, write_model
+from benchmarks.encoded.products import build, time
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.runtime.reference import OnnxRuntimeReference
 
@@ -64,3 +72,49 @@ def test_greedy_tokens_are_compared_up_to_the_first_that_differs() -> None:
     assert tokens[4] == (sum(tokens[1:4]) + 1) % 50
     assert alike(tokens, tokens) == 5
     assert alike([*tokens[:2], 50, *tokens[3:]], tokens) == 2
+
+
+_MIB = 1 << 20
+
+
+def test_models_are_the_same_in_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_WIDTH", 512)
+    monkeypatch.setattr(memory, "_INNER", 1024)
+    outputs = []
+    for form in ("inside", "beside"):
+        folder = tmp_path / form
+        folder.mkdir()
+        path, size = write_model(folder, 1, is_beside=form == "beside")
+        assert _MIB <= size < 2 * _MIB
+        assert (path.stat().st_size > size) == (form == "inside")
+        outputs += OnnxRuntimeReference(path)({"x": np.ones((1, 512), np.float32)})
+    inside, beside = outputs
+    np.testing.assert_array_equal(inside, beside)
+
+
+def test_memory_of_a_process_is_seen() -> None:
+    usage, before = Usage(), Usage()
+    before.see(os.getpid())
+    block = np.ones(64 * _MIB, np.uint8)
+    usage.see(os.getpid())
+    del block
+    usage.see(os.getpid())
+    assert before.allocated + 60 < usage.allocated < before.allocated + 100
+    assert usage.alone[str(os.getpid())] >= usage.at_most[str(os.getpid())] > 64
+
+
+def test_products_are_built_timed_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build(shape=["64,40"], rows=[2], threads=1, cpu="host", directory=tmp_path)
+    capsys.readouterr()
+    time(threads=1, directory=tmp_path, seconds=0.01)
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("2 rows, level 0, 1 threads: geometric mean ") for line in lines)
+    (path,) = tmp_path.iterdir()
+    product = pickle.loads(path.read_bytes())
+    # One wrong scale of one block is seen.
+    wrong = {name: array.copy() for name, array in product.weights.items()}
+    scales = next(array for array in wrong.values() if array.dtype == "float32")
+    scales.reshape(-1)[1] *= 2
+    path.write_bytes(pickle.dumps(replace(product, weights=wrong)))
+    with pytest.raises(typer.BadParameter, match="is wrong"):
+        time(threads=1, directory=tmp_path, seconds=0.01)

@@ -1,21 +1,28 @@
-"""The space holds the routines that made the listed variants, and those with vectors of other widths."""
+"""The space of tiles holds what was listed, draws fit it, and the audit notices a better variant."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import onnx
 import pytest
 
+from benchmarks.tile_space.__main__ import is_ragged, row_of
+from benchmarks.tile_space.draws import changed, drawn
 from benchmarks.tile_space.space import Space, is_numbered, width_of
-from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.layer import Layer, LayerKind, Task, TensorType
+from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Variant, variants_of
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import FUSED_ROUTINES, ROUTINES
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.window import SlidingWindow
+from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node
 
@@ -75,3 +82,74 @@ def test_a_machine_of_another_width_holds_no_more_in_its_registers(factor: float
     assert (other.lanes, other.core.lanes) == (lanes, lanes)
     assert other.registers * max(1, lanes // whole.lanes) <= whole.registers
     assert other.core.operations_per_cycle <= whole.core.operations_per_cycle * max(1, whole.core.lanes // whole.lanes)
+
+
+TENSOR = TensorType((4,), "f32")
+
+
+def variant(number: int, routine: str = "direct") -> Variant:
+    schema = Schema.plain(TENSOR, "cpu")
+    return Variant(f"v{number}", "cpu", "f32", Implementation("", (schema,), (schema,), ()), routine=routine)
+
+
+def measured(number: int, seconds: float, status: Status = Status.OK) -> Measurement:
+    key = MeasurementKey("task", f"v{number}", "source", "here", 1, "runtime", "cpu")
+    return Measurement(key, status, (seconds,))
+
+
+def test_what_the_list_loses_is_seen_and_wrong_results_do_not_win() -> None:
+    listed = BenchmarkCase("task", (TENSOR,), (), (TENSOR,), (variant(0), variant(1)))
+    wide = BenchmarkCase("task", (TENSOR,), (), (TENSOR,), tuple(map(variant, range(4))))
+    known = {
+        "v0": measured(0, 9e-6),
+        "v1": measured(1, 2e-6),
+        "v2": measured(2, 1.6e-6),
+        "v3": measured(3, 1e-6, Status.WRONG_RESULT),
+    }
+    row = row_of("net", "layer", listed, wide, known)
+    assert (round(row.loss), row.tried, row.wrong) == (25, 1, 1)
+    less = {name: each for name, each in known.items() if name != "v2"}
+    assert row_of("net", "layer", listed, wide, less).loss == 0
+
+
+def test_the_best_of_each_width_is_told() -> None:
+    listed = BenchmarkCase("task", (TENSOR,), (), (TENSOR,), (variant(0), variant(1)))
+    others = variant(2, "direct_by_8"), variant(3, "direct_blocked_by_8"), variant(4, "direct_by_32")
+    wide = BenchmarkCase("task", (TENSOR,), (), (TENSOR,), (*listed.variants, *others))
+    known = {f"v{number}": measured(number, seconds) for number, seconds in enumerate((9e-6, 2e-6, 3e-6, 1e-6, 4e-6))}
+    row = row_of("net", "layer", listed, wide, known)
+    assert (row.widths, row.routine, round(row.loss)) == ("8: 1, 32: 4", "direct_blocked_by_8", 100)
+
+
+def test_ragged_layers_have_channels_that_do_not_divide() -> None:
+    def task(channels: int, wanted: int) -> Task:
+        images = [TensorType((1, each, 5, 5), "f32") for each in (channels, wanted)]
+        return Task("key", LayerKind.CONVOLUTION, "", (images[0],), (TensorType((24,), "f32"),), (images[1],))
+
+    assert [is_ragged(task(*each), 16) for each in ((32, 16), (24, 16), (16, 24))] == [False, True, True]
+
+
+LISTED = [
+    {"lines": 1, "columns": 14, "vectors": 2, "row_groups": 14, "panel_groups": 1, "unroll": 1},
+    {"lines": 2, "columns": 7, "vectors": 2, "row_groups": 1, "panel_groups": 80, "unroll": 2},
+]
+
+
+def test_draws_fit_the_registers_and_reach_beyond_the_list() -> None:
+    rng = Random(1)
+    found = [drawn(rng, LISTED) for _ in range(500)]
+    assert all(each.keys() == LISTED[0].keys() and min(each.values()) >= 1 for each in found)
+    assert all(math.prod(each[name] for name in ("lines", "columns", "vectors")) <= 32 for each in found)
+    assert {each["vectors"] for each in found} > {1, 2, 3, 5, 8}
+    assert max(each["panel_groups"] for each in found) > 80
+    assert drawn(Random(7), LISTED) == drawn(Random(7), LISTED)
+
+
+def test_a_change_is_of_one_number_unless_registers_run_out() -> None:
+    rng = Random(2)
+    given = {"lines": 1, "columns": 7, "vectors": 2, "row_groups": 14, "panel_groups": 1, "unroll": 1}
+    for _ in range(200):
+        other = changed(rng, given, LISTED)
+        assert math.prod(other[name] for name in ("lines", "columns", "vectors")) <= 32
+        outside = [name for name in ("row_groups", "panel_groups", "unroll") if other[name] != given[name]]
+        assert len(outside) <= 1

@@ -1,22 +1,25 @@
-"""Products of groups of numbers in vector registers, and the kernels that stand in where a CPU has none, compute what
-candidate 0 computes of the same numbers, but for their last rounding."""
+"""Products of groups of numbers in vector registers, and their stand-ins, compute what candidate 0 computes."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from sartor.codegen.ir.layer import Layer
+from sartor.codegen.ir.layer import Layer, LayerKind
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Variant, variants_of
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
+from sartor.codegen.routines.storing.integers import IntegerFactor
 from sartor.codegen.routines.vector.direct import Direct
 from sartor.codegen.routines.vector.product import Product
 from tests.codegen.routines.harness import Found, Subject, layers, load
 from tests.codegen.routines.kernel_cases import EXTREME, kernel_model
 from tests.codegen.routines.layer_cases import Cases
 from tests.codegen.routines.narrow import rounded_subject, wrong
+from tests.codegen.routines.widened.drawn import Wrong, drawn, model_of, unsupported, wrong_sums
 
 KERNELS = ("dots", "dots_to_f32", "direct", "product", "window")
 
@@ -181,3 +184,44 @@ def test_fewer_sizes_are_tried_beside_amx(found: Found) -> None:
     assert isinstance(many, list)
     assert isinstance(few, list)
     assert few == many[:2]
+
+
+# AVX-VNNI, whose vectors have 32 bytes, and VNNI in vectors of 64.
+RANDOM_DOTS_CPUS = ("alderlake", "cascadelake")
+COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "8"))
+"""Layers of each vector length; a thorough run has some hundreds."""
+_TOGETHER = 50
+
+
+def _implementation(layer: Layer, turn: int, target: Target) -> Implementation:
+    """One of the variants that are offered, in turn."""
+    make = Product if layer.task.kind is LayerKind.CONTRACTION else Direct
+    routine = IntegerFactor(make("dots", storage="i8", element=INTEGER_DOTS))
+    offered = routine.parameters(layer.task, target)
+    assert isinstance(offered, list), (layer.name, offered)
+    built = routine.build(layer.task, offered[turn % len(offered)], target)
+    assert isinstance(built, Implementation), (layer.name, built)
+    return built
+
+
+def _wrong(seeds: range, target: Target) -> list[Wrong]:
+    chosen = {seed: of for seed in seeds if (of := drawn(seed)).image[1] >= INTEGER_DOTS.group}
+    formed = [each for each in layers({"drawn": lambda: model_of(chosen)}) if each[0].task.weights]
+    subjects = {
+        layer.name: Subject(layer, weights, {"dots": _implementation(layer, turn, target)})
+        for turn, (layer, weights) in enumerate(formed)
+    }
+    assert len(subjects) == len(chosen)
+    return wrong_sums(subjects, chosen, target)
+
+
+@pytest.mark.parametrize("cpu", RANDOM_DOTS_CPUS)
+def test_sums_are_those_of_the_definition(cpu: str) -> None:
+    target = Target.create("cpu", cpu)
+    if missing := unsupported(target):
+        pytest.skip(f"this CPU has no {', '.join(sorted(missing))}")
+    assert INTEGER_DOTS.exists_on(machine_of(target))
+    first = RANDOM_DOTS_CPUS.index(cpu) * 10_000
+    parts = [range(first, first + COUNT)[start : start + _TOGETHER] for start in range(0, COUNT, _TOGETHER)]
+    wrong = [each for seeds in parts for each in _wrong(seeds, target)]
+    assert wrong == []

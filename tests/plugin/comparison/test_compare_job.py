@@ -1,7 +1,8 @@
-"""What a module is compared with follows from the model's file, however that is written."""
+"""What a module is compared with and timed beside, and how networks are told apart by their results."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +10,24 @@ import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
 
+from sartor.codegen.ir.target import Target
+from sartor.comparison import bench_job
+from sartor.comparison.bench_job import ON_DEVICE, SELF, BenchResults, BenchRuns, time_runs
 from sartor.comparison.compare_job import Answer, Question, right_outputs
+from sartor.comparison.same_results import difference_of
+from sartor.config import CompileConfig
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.states.cache_branch import take_cached_branch
+from sartor.pipeline import compile_model
 from sartor.runtime.driver.bound_input import bound_feeds
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.tuning.workers.protocol import WorkerError
 from tests.cache_models import Decoder, halved
+from tests.devices import needs_vulkan
 from tests.exported_decoders import HEADS, WIDTH, merged_whisper
 from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, model, node
+from tests.tiny_models import Builder
 
 SIGNATURE = Signature("main_graph", (TensorSpec("x", "float32", (2, 4)),), ())
 X = {"x": np.array([[1, 1, 0.5, 2], [3, 3, 0.25, 1]], np.float32)}
@@ -138,3 +147,71 @@ def test_a_model_with_other_inputs_is_not_the_modules(inputs: tuple[str, ...], s
     assert isinstance(found, WorkerError)
     assert isinstance(found.error, UsageError)
     assert said in str(found.error)
+
+
+def timed(device: str, folder: Path) -> list[str]:
+    """What a bench of a product on a device times."""
+    builder, shape = Builder(), (64, 32)
+    product = builder.op("MatMul", "y", "x", builder.weight(32, 16))
+    onnx.save(builder.model([("x", shape)], [(product, (64, 16))]), folder / "net.onnx")
+    config = CompileConfig(target=Target.create(device), database=folder / "tuning.db", threads=1)
+    compile_model(folder / "net.onnx", folder / "net.vmfb", config)
+    feeds = {"x": np.ones(shape, np.float32)}
+    workers = 1 if device == "cpu" else None
+    runs = BenchRuns(folder / "net.vmfb", None, device, workers, None, (), 1, feeds, rounds=3, exactly=True)
+    found = time_runs(runs)
+    assert isinstance(found, BenchResults), found
+    assert all(len(sample.seconds) == 3 and sample.minimum > 0 for sample in found.samples.values())
+    assert found.errors == {}
+    return [*found.samples]
+
+
+def test_a_cpu_has_no_transfers(tmp_path: Path) -> None:
+    assert timed("cpu", tmp_path) == [SELF]
+
+
+@needs_vulkan
+def test_a_gpu_is_timed_with_transfers_and_without(tmp_path: Path) -> None:
+    assert timed("vulkan", tmp_path) == [SELF, ON_DEVICE]
+
+
+RNG = np.random.default_rng(0)
+ONE, OTHER = (RNG.standard_normal((4, 16)).astype(np.float32) for _ in range(2))
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "said"),
+    [
+        ([ONE], [OTHER], "output 0 is off by 1"),
+        ([ONE, ONE], [ONE, OTHER], "output 1 is off by"),
+        ([ONE], [ONE[:2]], "output 0 has the shape [2, 16], in the module [4, 16]"),
+        ([ONE], [ONE, ONE], "it has 2 outputs and the module 1"),
+    ],
+)
+def test_another_network_is_described(own: list[Array], other: list[Array], said: str) -> None:
+    found = difference_of(own, other)
+    assert found is not None
+    assert said in found
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        (ONE, ONE + np.float32(0.05) * OTHER),
+        (np.zeros_like(ONE), np.zeros_like(ONE)),
+        (np.full_like(ONE, np.nan), np.full_like(ONE, np.nan)),
+        (np.array([3, 7]), np.array([3, 8])),
+    ],
+)
+def test_one_network_in_other_precision_is_not(own: Array, other: Array) -> None:
+    assert difference_of([own], [other]) is None
+
+
+def test_a_bench_against_another_network_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    signature = Signature("main", (), ())
+    runs = BenchRuns(Path("net.vmfb"), signature, "cpu", 1, Path("o.onnx"), ("onnxruntime",), 1, {}, 1, exactly=True)
+    with caplog.at_level(logging.WARNING):
+        bench_job._warn_of_another_network(lambda: [ONE], {"onnxruntime": lambda: [ONE]}, runs)
+        assert not caplog.messages
+        bench_job._warn_of_another_network(lambda: [ONE], {"onnxruntime": lambda: [OTHER]}, runs)
+    assert "computes something else from 'o.onnx' than 'net.vmfb'" in caplog.text

@@ -1,7 +1,8 @@
-"""Import: weights stay arrays, and what cannot be imported is refused by name."""
+"""Import: weights stay arrays, and what cannot be imported is refused by the first node that is."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from sartor.codegen.mlir.iree_compiler import translate_bytecode
 from sartor.errors import CompileError, UnsupportedModelError
 from sartor.frontend import onnx_import
 from sartor.frontend.onnx_import import import_model
+from sartor.frontend.onnx_parts import first_refused
 from tests.tiny_models import Builder, blocks, constant_output, residual
 
 
@@ -190,3 +192,43 @@ def test_a_node_is_named_if_diagnostics_have_no_locations(
     with pytest.raises(UnsupportedModelError) as refused:
         import_model(_amid_others(operator, kind, **attributes))
     assert str(refused.value).startswith(f"node 'asked' ({operator}) is ")
+
+
+_LENGTH = 100
+
+
+def _chain(length: int) -> ModelProto:
+    nodes = [helper.make_node("Neg", [f"v{index}"], [f"v{index + 1}"], name=f"n{index}") for index in range(length)]
+    values = [helper.make_tensor_value_info(f"v{index}", TensorProto.FLOAT, [2]) for index in range(length + 1)]
+    graph = helper.make_graph(nodes, "graph", values[:1], values[-1:], value_info=values[1:-1])
+    return helper.make_model(graph)
+
+
+@pytest.mark.parametrize("faulty", [0, 1, 49, 50, 98, 99])
+def test_the_first_refused_node_is_found(faulty: int) -> None:
+    tried = []
+
+    def is_refused(model: ModelProto) -> bool:
+        tried.append(len(model.graph.node))
+        assert [each.name for each in model.graph.output] == [model.graph.node[-1].output[0]]
+        return any(node.name == f"n{faulty}" for node in model.graph.node)
+
+    found = first_refused(_chain(_LENGTH), is_refused)
+    assert found is not None
+    assert found.name == f"n{faulty}"
+    assert len(tried) <= math.ceil(math.log2(_LENGTH))
+
+
+@pytest.mark.parametrize("faulty", [0, 1999, 3999])
+def test_a_long_model_is_never_tried_whole(faulty: int) -> None:
+    def is_refused(model: ModelProto) -> bool:
+        assert len(model.graph.node) <= 2000
+        return any(node.name == f"n{faulty}" for node in model.graph.node)
+
+    found = first_refused(_chain(4000), is_refused)
+    assert found is not None
+    assert found.name == f"n{faulty}"
+
+
+def test_a_model_without_nodes_has_none() -> None:
+    assert first_refused(_chain(0), lambda _: True) is None

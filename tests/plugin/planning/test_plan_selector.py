@@ -1,4 +1,4 @@
-"""Selecting: conversions that do not work are done without, and mixtures compete with plans in one type."""
+"""Selecting: conversions that do not work are done without, mixtures compete, and two devices share a plan."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from sartor.codegen.ir.layer import LayerKind
 from sartor.errors import InfeasibleError
 from sartor.planning import plan_solver
 from sartor.planning.contenders.single_type_plans import single_precision_plans
@@ -17,6 +18,7 @@ from sartor.tuning.selection.problem.selection import Selection
 from sartor.tuning.selection.programming.alternatives import alternatives
 from tests.importing import ImportedOf
 from tests.plugin.planning.selecting_fakes import FakeTuner, by_type, selector, tables_of, types
+from tests.plugin.planning.two_devices import devices_of, selected, transfers
 
 FAST, SLOW = 1e-4, 1e-3
 
@@ -140,3 +142,34 @@ def test_plans_in_one_type_stay_within_what_is_allowed(
     monkeypatch.setattr(type(found), "in_precision", lambda _, other: refuse(other))
     assert single_precision_plans(found, tables, mixed, UNLIMITED)[0] == []
     assert asked == tried
+
+
+def test_layers_go_where_they_are_fastest_if_transfers_pay(imported_of: ImportedOf) -> None:
+    imported = imported_of("lenet")
+    recipe = selected(imported, transfers(1e-5, 1e-5))
+    kinds = {layer.name: layer.task.kind for layer in imported.graph.layers}
+    assert devices_of(recipe) == {
+        name: "vulkan" if kind is LayerKind.CONVOLUTION else "cpu" for name, kind in kinds.items()
+    }
+    assert recipe.devices == ("cpu", "vulkan")
+
+
+@pytest.mark.parametrize(("to_gpu", "to_cpu"), [(1e-2, 1e-5), (1e-5, 1e-2)])
+def test_all_layers_stay_on_the_cpu_if_a_direction_costs_more(
+    imported_of: ImportedOf, to_gpu: float, to_cpu: float
+) -> None:
+    recipe = selected(imported_of("lenet"), transfers(to_gpu, to_cpu))
+    assert recipe.devices == ("cpu",)
+
+
+def test_nothing_crosses_without_a_measured_transfer(imported_of: ImportedOf) -> None:
+    assert selected(imported_of("lenet"), {}).devices == ("cpu",)
+
+
+def test_transfers_are_conversions_of_the_plan(imported_of: ImportedOf) -> None:
+    plan = selected(imported_of("lenet"), transfers(2e-5, 3e-5)).plan
+    crossing = [adapt for adapt in plan.adapts if adapt.source.partition(":")[0] != adapt.target.partition(":")[0]]
+    seconds = {(each.source.partition(":")[0], round(each.seconds or 0.0, 5)) for each in crossing}
+    assert {("cpu", 2e-5), ("vulkan", 3e-5)} <= seconds
+    parts = [*(layer.seconds or 0.0 for layer in plan.layers), *(adapt.seconds or 0.0 for adapt in plan.adapts)]
+    assert plan.predicted == pytest.approx(sum(parts))

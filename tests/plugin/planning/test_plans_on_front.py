@@ -19,7 +19,7 @@ from sartor.tuning.errors.error_budget import ErrorBudget
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
 from tests.plugin.planning.plans import PLAN
-from tests.plugin.planning.test_bound_search import TABLES
+from tests.plugin.planning.test_planned_limits import TABLES
 
 ALLOWED = 1e-2
 TRADED = (Quantity.LATENCY, Quantity.MEMORY)

@@ -1,10 +1,10 @@
-"""Recipes and builds are told apart by what they are built from."""
+"""Resolved plans are told apart by what they are built from, guessed where nothing is measured, and reported."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -14,11 +14,12 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import routines_for
 from sartor.config import CompileConfig
 from sartor.costing.listing import list_candidates
-from sartor.errors import CompileError
+from sartor.errors import CompileError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import quantised_by
-from sartor.planning.guessed_recipe import guessed_recipe
+from sartor.planning.guessed_recipe import check_predictable, guessed_recipe
 from sartor.planning.recipe import Recipe, unsplit_recipe
+from sartor.planning.recorded_recipe import check_plan
 from sartor.policies import Precision
 from sartor.profiling.builder import Builder
 from sartor.runtime.driver.noise import NORMAL, Noise
@@ -27,6 +28,7 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from tests.importing import ImportedOf
+from tests.plugin.planning.plans import PLAN
 
 CONFIG = CompileConfig(target=Target.create("cpu"))
 
@@ -139,3 +141,38 @@ def _values(imported: ImportedModel) -> list[ValueRef]:
     graph = imported.graph
     given = [ValueRef(None, index) for index in range(len(graph.inputs))]
     return given + [ValueRef(layer.name, index) for layer in graph.layers for index in range(len(layer.task.results))]
+
+
+@pytest.mark.parametrize(
+    ("known", "wants_front", "option"),
+    [
+        ({}, True, "--pareto"),
+        ({"target": "cuda:sm_75", "memory_limit": 1}, False, "--memory-limit"),
+        ({"target": "cuda:sm_75", "objective": "memory"}, False, "--objective memory"),
+    ],
+)
+def test_what_cannot_be_had_without_measuring_is_refused(known: dict[str, Any], wants_front: bool, option: str) -> None:
+    config = CompileConfig(**{"target": "cpu:aarch64:neoverse-n1", **known})
+    with pytest.raises(UsageError, match=f"does not run {config.target} code.* leave {option} out"):
+        check_predictable(config.planning, wants_front=wants_front)
+
+
+@pytest.mark.parametrize("known", [{"target": "cuda:sm_75"}, {"target": "cuda:sm_80", "memory_limit": 1}])
+def test_models_predict_times_and_memory(known: dict[str, Any]) -> None:
+    check_predictable(CompileConfig(**known).planning)
+
+
+@pytest.mark.parametrize(
+    ("planned", "advice"),
+    [
+        ("cuda:sm_80", "pass --target cuda --arch sm_80"),
+        ("cpu:host,vulkan:llvmpipe", "pass --target cpu,vulkan --cpu host --arch llvmpipe"),
+        ("toaster", "the targets are cpu, vulkan, cuda"),
+        ("toaster:2", "the targets are cpu, vulkan, cuda"),
+        ("cpu", "the targets are cpu, vulkan, cuda"),
+        ("", "the targets are cpu, vulkan, cuda"),
+    ],
+)
+def test_a_plan_for_another_target_says_which_to_pass(planned: str, advice: str) -> None:
+    with pytest.raises(UsageError, match=f"another target: {planned}, not cpu:x86-64-v3; {advice}$"):
+        check_plan(replace(PLAN, target=planned), Target("cpu", "x86-64-v3"), {})

@@ -1,4 +1,4 @@
-"""What is published is right whatever was known before it was built."""
+"""What is published is right whatever was known before, and ONNX Runtime runs once for a model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,18 @@ import pytest
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
 from sartor.errors import CompileError
+from sartor.frontend.imported_model import Origin
 from sartor.pipeline import compile_model, replay_plan
 from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Builder
+from sartor.profiling.reference_example import ReferenceExample
+from sartor.progress import silent
+from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.kept.modules import KeptModules
+from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.build_job import NetFiles
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.limits import Quantity
@@ -166,3 +172,61 @@ def test_a_kept_module_that_is_wrong_is_compiled_again(
         third = replay_plan(model_file(MODEL), artifact.plan, tmp_path / "third.vmfb", config)
     assert "a kept module is wrong" not in caplog.text
     assert third.path.read_bytes() == artifact.path.read_bytes()
+
+
+KEY = "a" * 80
+FEEDS = {"x": np.ones((1, 4), np.float32)}
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What ONNX Runtime was asked to do, in place of which it only gives some numbers."""
+    asked: list[str] = []
+
+    def outputs(self: ReferenceRun, _: object) -> ReferenceOutputs:
+        asked.append("run")
+        return ReferenceOutputs((np.full(3, len(asked), np.float32),), (np.ones(3),), (), "ONNX Runtime")
+
+    def begin(self: ReferenceRun, _: object) -> None:
+        asked.append("begin")
+
+    monkeypatch.setattr(ReferenceRun, "outputs", outputs)
+    monkeypatch.setattr(ReferenceRun, "begin", begin)
+    return asked
+
+
+def example(kept: KeptValues, found: str, *, threads: int = 1) -> ReferenceExample:
+    imported: Any = SimpleNamespace(
+        path=Path("model.onnx"), prepared=Path("prepared.onnx"), bound=(), origin=Origin(b"", (), found)
+    )
+    samples: Any = SimpleNamespace(first=FEEDS, are_given=False)
+    pool: Any = None
+    return ReferenceExample(imported, samples, pool, silent, threads, narrow=False, kept=kept)
+
+
+def test_kept_outputs_stand_for_those_of_the_same_import(tmp_path: Path, runs: list[str]) -> None:
+    kept = KeptValues(tmp_path / "imports")
+    first = example(kept, "")
+    first.begin_ahead()
+    value = first.value
+    first.keep(KEY)
+    assert runs == ["begin", "run"]
+    again = example(kept, KEY)
+    again.begin_ahead()
+    assert again.known is not None
+    np.testing.assert_array_equal(again.value.outputs[0], value.outputs[0])
+    assert again.described == "ONNX Runtime"
+    again.keep(KEY)
+    assert runs == ["begin", "run"]
+    for other in (example(kept, "b" * 80), example(kept, ""), example(kept, KEY, threads=2)):
+        other.begin_ahead()
+        assert other.known is None
+        assert other.value is not None
+    assert runs == ["begin", "run"] * 4
+
+
+def test_what_was_not_computed_is_not_kept(tmp_path: Path, runs: list[str]) -> None:
+    kept = KeptValues(tmp_path / "imports")
+    example(kept, "").keep(KEY)
+    assert not kept.may_have(KEY[:16])
+    assert runs == []

@@ -1,24 +1,34 @@
-"""What outputs are measured by: runs that are off by what rounding may change, and by nothing that is measured."""
+"""What outputs are measured by: kept ones of the same run, and more exact ones where digits lack."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, NodeProto, numpy_helper
 
+from sartor.errors import UsageError
 from sartor.onnx_model.graphs.held_data import HELD_BYTES, holding
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.rewrites.arithmetic.fourier import ROOTS_OF_UNITY
 from sartor.reference import disturbed_model, expected_outputs
+from sartor.reference.disturbed_model import disturb
 from sartor.reference.expected_outputs import Disturbed, Expectation
+from sartor.reference.kept_outputs import keep_outputs, kept_outputs
+from sartor.reference.reference_job import ReferenceOutputs, ReferenceRun, reference_outputs
+from sartor.reference.sigmoid_outputs import refined, sigmoid_outputs
 from sartor.reference.trusted.reference_model import ReferenceModel
-from sartor.runtime.output_error import relative_error
+from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.signature import TensorSpec
+from sartor.runtime.output_error import output_error, relative_error
+from sartor.tuning.kept.values import KeptValues
 from tests import tiny_models
-from tests.plugin.onnx_model.builders import FLOAT, Array, ints, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, Array, ints, model, node, run, weights
 
 UNIT = float(np.finfo(np.float32).eps)
 
@@ -113,3 +123,130 @@ def test_a_disturbed_model_is_what_protobuf_would_write(monkeypatch: pytest.Monk
         disturbed_model.disturb(copy, seed)
         assert each == copy.SerializeToString()
     assert found[0] != found[1]
+
+
+KEY = "a" * 80
+FEEDS = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+RUN = ReferenceRun((Path("model.onnx"), Path("prepared.onnx")), Path("prepared.onnx"), FEEDS, 1, False)
+OUTPUTS = ReferenceOutputs((np.ones(4, np.float32),), (np.full(4, 0.5),), ("it was refused",), "ONNX Runtime")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> KeptValues:
+    found = KeptValues(tmp_path / "imports")
+    keep_outputs(found, KEY, RUN, OUTPUTS)
+    return found
+
+
+def test_outputs_of_the_same_run_come_back(kept: KeptValues) -> None:
+    found = kept_outputs(kept, KEY, replace(RUN, feeds={"x": FEEDS["x"].copy()}))
+    assert found is not None
+    np.testing.assert_array_equal(found.arrays[0], OUTPUTS.arrays[0])
+    np.testing.assert_array_equal(found.scales[0], OUTPUTS.scales[0])
+    assert (found.refused, found.described) == (OUTPUTS.refused, OUTPUTS.described)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"feeds": {"x": FEEDS["x"] + 1}},
+        {"feeds": {"x": FEEDS["x"].reshape(3, 2)}},
+        {"feeds": {"x": FEEDS["x"].view(np.int32)}},
+        {"feeds": {"y": FEEDS["x"]}},
+        {"threads": 2},
+        {"narrow": True},
+        {"bound": (BoundInput(TensorSpec("n", "int64", ()), (3,)),)},
+        {"models": (Path("prepared.onnx"),)},
+    ],
+)
+def test_those_of_another_run_are_not_used(kept: KeptValues, change: dict[str, Any]) -> None:
+    assert kept_outputs(kept, KEY, replace(RUN, **change)) is None
+
+
+def test_those_of_another_import_are_not_used_nor_those_of_one_that_is_forgotten(kept: KeptValues) -> None:
+    assert kept_outputs(kept, "b" * 80, RUN) is None
+    kept.remove(KEY)
+    assert kept_outputs(kept, KEY, RUN) is None
+
+
+def test_what_was_said_about_outputs_is_said_again(
+    kept: KeptValues, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where ONNX Runtime does not run the copies by which rounding is known."""
+    built = model([node("Relu", ["x"], ["y"])], [("x", (2, 3), FLOAT)], ["y"])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(built.SerializeToString())
+
+    def outputs() -> ReferenceOutputs:
+        found = reference_outputs([path], path, FEEDS, 1, narrow=False)
+        assert isinstance(found, ReferenceOutputs)
+        return found
+
+    plain = outputs()
+    keep_outputs(kept, "c" * 80, RUN, plain)
+    assert kept_outputs(kept, "c" * 80, RUN) is not None
+
+    def fails(*_: object, **__: object) -> None:
+        raise UsageError("it does not run")
+
+    monkeypatch.setattr(expected_outputs, "disturbed_feeds", fails)
+    doubtful = outputs()
+    assert (plain.has_warned, doubtful.has_warned) == (False, True)
+    keep_outputs(kept, "d" * 80, RUN, doubtful)
+    assert kept_outputs(kept, "d" * 80, RUN) is None
+
+
+def test_outputs_that_take_much_room_are_not_kept(kept: KeptValues) -> None:
+    large = np.broadcast_to(np.float32(0), (1 << 25,))
+    keep_outputs(kept, "c" * 80, RUN, replace(OUTPUTS, arrays=(large,)))
+    assert not kept.may_have("c")
+
+
+SHAPE = [1, 4]
+SIGMOID = node("Sigmoid", ["x"], ["s"])
+MOVED = [
+    node("Concat", ["s", "s2"], ["c"], axis=1),
+    node("Transpose", ["c"], ["t"]),
+    node("Unsqueeze", ["t", "zero"], ["u"]),
+    node("Slice", ["u", "zero", "one"], ["y"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        ([node("Sigmoid", ["x"], ["y"])], True),
+        ([SIGMOID, node("Sigmoid", ["x"], ["s2"], name="2"), *MOVED], True),
+        ([SIGMOID, node("Relu", ["x"], ["s2"]), *MOVED], True),
+        ([SIGMOID, node("Mul", ["s", "s"], ["y"])], False),
+        ([node("Reshape", ["x", "shape"], ["y"])], False),
+    ],
+)
+def test_which_outputs_hold_values_of_sigmoid(nodes: list[NodeProto], found: bool) -> None:
+    constants = {"zero": np.array([0]), "one": np.array([1]), "shape": np.array([4])}
+    assert sigmoid_outputs(model(nodes, [("x", SHAPE, FLOAT)], ["y"], constants)) == (found,)
+
+
+def test_outputs_are_judged_one_by_one() -> None:
+    half = [("x", SHAPE, FLOAT16)]
+    assert sigmoid_outputs(model([node("Sigmoid", ["x"], ["y"])], half, [("y", SHAPE, FLOAT16)])) == (False,)
+    built = model([SIGMOID, node("Neg", ["s"], ["y"])], [("x", SHAPE, FLOAT)], ["y", "s"])
+    assert sigmoid_outputs(built) == (False, True)
+
+
+def test_what_onnx_runtime_is_off_by_is_repaired() -> None:
+    x = np.linspace(-30, -2, 20001, dtype=np.float32)[None]
+    built = model([node("Sigmoid", ["x"], ["y"])], [("x", x.shape, FLOAT)], ["y"])
+    reference, right = run(built, {"x": x})["y"], 1 / (1 + np.exp(-x.astype(np.float64)))
+    small = x < -17
+    assert output_error(right[small], reference[small]) > 1e-3
+    disturb(built, 0)
+    better = refined(reference, run(built, {"x": x})["y"])
+    assert np.max(np.abs(better / right - 1)) < 1e-4
+    np.testing.assert_array_equal(better[x > -5], reference[x > -5])
+
+
+def test_what_is_further_off_is_not_repaired() -> None:
+    reference = np.array([1e-6, 2e-6, 0.5], np.float32)
+    np.testing.assert_array_equal(refined(reference, reference + np.float32(1e-6)), reference)
+    np.testing.assert_array_equal(refined(reference, reference[:2]), reference)

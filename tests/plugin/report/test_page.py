@@ -1,4 +1,4 @@
-"""The page's data: complete, and harmless whatever names a model has."""
+"""Pages of reports: complete, harmless whatever names a model has, of several plans, and without a database."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from sartor.errors import UsageError
 from sartor.report.contents import STOCK, contents_of
 from sartor.report.page import embedded, page, report_page
+from sartor.report.plan_pages import page_paths, plan_pages
+from sartor.report.stored import with_readable, with_stored
 from sartor.report.subject import LayerErrors, open_subject, with_dispatches
 from sartor.runtime.dispatch_statistics import Dispatch
 from tests.plugin.report.made import FAST, HOSTILE, SLOW, chain, subject
@@ -111,3 +113,31 @@ def test_a_plan_of_another_module_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     other = subject(variant=SLOW).plan
     with pytest.raises(UsageError, match="it chooses other variants"):
         open_subject(Path("model.vmfb"), other)
+
+
+def test_each_plan_has_a_page_and_the_last_leads_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    pages = dict(plan_pages(path, [subject(name="net, 1"), subject(variant=SLOW, name=HOSTILE)]))
+    numbered = page_paths(path, 2)
+    assert [*pages] == [*numbered, path]
+    assert [each.name for each in numbered] == ["page-1.html", "page-2.html"]
+    assert all(f'<a href="{each.name}">' in pages[path] for each in numbered)
+    assert HOSTILE not in pages[path]
+    assert "net, 1" in pages[numbered[0]]
+    assert list(tmp_path.iterdir()) == [], "they are not written here"
+
+
+@pytest.mark.parametrize("path", [".", "/"])
+def test_a_folder_is_no_page(path: str) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        page_paths(Path(path), 2)
+
+
+def test_a_database_that_is_none_is_told_and_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    database = tmp_path / "tuning.db"
+    database.write_bytes(b"SQLite format 3\0" + bytes(200))
+    plain = subject()
+    with pytest.raises(UsageError):
+        with_stored(plain, database)
+    assert with_readable(plain, database) is plain
+    assert "the report lacks what was measured: " in caplog.text

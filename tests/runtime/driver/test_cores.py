@@ -1,13 +1,29 @@
-"""Cores, by folders that stand for those of other machines."""
+"""Cores, counts of devices, and what a GPU can."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from sartor.cli.options.common import read_architecture
+from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.cores import Cores, cpu_quota, find_cores
+from sartor.runtime.driver.counts import (
+    CountedAxis,
+    Cut,
+    count_name,
+    counted_axis,
+    cut_outputs,
+    find_cuts,
+    shown_outputs,
+)
+from sartor.runtime.driver.cuda_capability import compute_capability
+from sartor.runtime.driver.signature import TensorSpec
 
 CPU, NODE, GROUPS = "sys/devices/system/cpu", "sys/devices/system/node", "sys/fs/cgroup"
 
@@ -162,3 +178,74 @@ def test_quotas_of_containers(files: dict[str, str], quota: float | None, tmp_pa
 def test_workers_keep_within_the_quota(quota: str, workers: int, tmp_path: Path) -> None:
     files = {**_cpus([(0, cpu) for cpu in range(4)]), **_unified("/"), f"{GROUPS}/cpu.max": f"{quota} 100000"}
     assert find_cores(range(4), _written(tmp_path, files)).workers == workers
+
+
+ODD = "a:1:b\nc"
+
+
+def test_the_name_says_what_is_counted() -> None:
+    assert count_name("boxes", 1) == "sartor.count:1:boxes"
+    assert counted_axis(count_name(ODD, 2)) == CountedAxis(ODD, 2)
+    assert counted_axis("sartor.count:boxes") is None
+    assert counted_axis("boxes") is None
+    assert counted_axis(f"sartor.count:{'9' * 5000}:boxes") is None
+
+
+def test_only_outputs_that_are_there_are_cut() -> None:
+    assert find_cuts(["x", "y", count_name("y", 1), count_name("z", 0)]) == {1: Cut(1, 2)}
+
+
+def test_outputs_are_cut_and_counts_are_hidden() -> None:
+    full = np.arange(6).reshape(2, 3)
+    whole, cut = cut_outputs(["x", "y", count_name("y", 1)], [full, full, np.array(2)])
+    np.testing.assert_array_equal(whole, full)
+    np.testing.assert_array_equal(cut, [[0, 1], [3, 4]])
+    assert cut.flags.c_contiguous
+    (empty,) = cut_outputs(["y", count_name("y", 0)], [full, np.array(0)])
+    assert empty.shape == (0, 3)
+
+
+def test_sizes_that_are_counted_are_open() -> None:
+    specs = [TensorSpec("y", "float32", (2, 3)), TensorSpec(count_name("y", 1), "int64", ())]
+    assert shown_outputs(specs) == (TensorSpec("y", "float32", (2, None)),)
+
+
+def driver(major: int, minor: int, status: int = 0) -> SimpleNamespace:
+    """A driver with one GPU."""
+
+    def attribute(value: ctypes.c_int, which: int, device: ctypes.c_int) -> int:
+        ctypes.cast(value, ctypes.POINTER(ctypes.c_int))[0] = {75: major, 76: minor}[which]
+        return 0
+
+    return SimpleNamespace(
+        cuInit=lambda flags: status, cuDeviceGet=lambda device, number: 0, cuDeviceGetAttribute=attribute
+    )
+
+
+def test_native_is_the_gpu_that_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(8, 9))
+    assert compute_capability() == (8, 9)
+    assert read_architecture("cuda", "native") == "sm_89"
+    assert read_architecture("cuda", "sm_80") == "sm_80"
+    assert read_architecture("vulkan", None) is None
+
+
+def test_a_gpu_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(7, 5))
+    with pytest.raises(UsageError, match=r"compute capability 7\.5, sm_80"):
+        read_architecture("cuda", "native")
+
+
+def test_a_driver_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver(8, 0, status=100))
+    with pytest.raises(DeviceError, match="refuses cuInit with status 100"):
+        compute_capability()
+
+
+def test_no_driver_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with pytest.raises(DeviceError, match="name the architecture, for example sm_80"):
+        compute_capability()

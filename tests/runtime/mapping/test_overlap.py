@@ -24,7 +24,7 @@ from sartor.runtime.mapping import huge_pages, leases, overlap
 from sartor.runtime.mapping.leases import Lease
 from sartor.runtime.module import has_huge_pages
 from sartor.runtime.session import Session
-from tests.runtime.mapping.test_background import refused
+from tests.runtime.mapping.test_huge_pages import refused
 from tests.runtime.mapping.test_mapped_file import child_succeeds
 
 pytestmark = pytest.mark.skipif(not has_huge_pages(), reason="this system has no huge pages")

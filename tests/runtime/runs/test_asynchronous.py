@@ -16,7 +16,7 @@ import pytest
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.session import Session
-from tests.runtime.mapping.test_background import refused
+from tests.runtime.mapping.test_huge_pages import refused
 
 Feeds = dict[str, Array]
 

@@ -1,4 +1,4 @@
-"""A campaign compares random models under random plans with ONNX Runtime, keeps failures, and can be continued."""
+"""A campaign compares random models under random plans; networks for images of any size are right at each."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import open_pool
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from tools.fuzz import schedule
 from tools.fuzz.campaign import Campaign, batch_key
 from tools.fuzz.jobs import Batch, BrokenPlan
+from tools.fuzz.open_images import check, sizes_of
 from tools.fuzz.trial import PlanSeed, Setting
 
 
@@ -119,3 +122,32 @@ def test_only_the_plan_that_fails_is_run_again(monkeypatch: pytest.MonkeyPatch) 
     assert {each.plans for each in pool.run[1:]} == {batch.plans[:1]}
     (found,) = campaign.found.values()
     assert (found.message, found.model) == ("it fails", repr(batch.models[1:2]).encode())
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_a_drawn_network_is_right_at_many_sizes(seed: int) -> None:
+    found = check(seed, 30)
+    assert not found.wrong
+    assert found.right == 30
+
+
+def test_a_wrong_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Session.run
+
+    def off(self: Session, names: Any, feeds: Any) -> Any:
+        (found,) = run(self, names, feeds)
+        if feeds["x"].shape[2] % 2:
+            found = found.copy()
+            found[..., -1, :] += 0.01
+        return [found]
+
+    monkeypatch.setattr(Session, "run", off)
+    found = check(0, 12)
+    assert found.wrong
+    assert all(int(each.split("x")[2]) % 2 for each in found.wrong)
+
+
+def test_sizes_have_the_ends_and_are_drawn_by_their_seed() -> None:
+    first, again = (sizes_of(np.random.default_rng(3), 40) for _ in range(2))
+    assert first == again
+    assert {(1, 24, 24), (8, 67, 67)} <= set(first)

@@ -1,8 +1,9 @@
-"""How weights are laid out for measuring."""
+"""Cases: how their weights are laid out, and into how many compilations they are divided."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,16 @@ import pytest
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.packing import Narrow, Packing, Transpose
 from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.codegen.ir.variants.traits import Traits
+from sartor.codegen.mlir import iree_compiler
 from sartor.runtime.driver.device import open_device
 from sartor.tuning.measuring import case_data
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
+from sartor.tuning.measuring.case_compiler import batch_count
+from sartor.tuning.measuring.compile_job import batched, compile_cases, divided
+from tests.tuning.measuring.test_tuner import ADD, BODY, case, variant
 
 TENSOR = TensorType((64, 32), "f32")
 CASE = BenchmarkCase("task", (), (TENSOR,), (), ())
@@ -74,3 +80,69 @@ def test_weights_of_a_layer_are_left_as_they_are() -> None:
     given = np.full(TENSOR.shape, 1 / 3, np.float32)
     (weight,) = case_data.CaseData(replace(CASE, variants=(narrow,)), [given]).weights
     assert np.array_equal(weight, given)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 16])
+@pytest.mark.parametrize("variants", [1, 3, 8, 12, 25, 48, 97, 120, 500])
+def test_all_processes_end_together(variants: int, at_once: int) -> None:
+    count = batch_count(variants, at_once)
+    assert count <= at_once or count % at_once == 0
+    assert variants <= 24 * count
+
+
+@pytest.mark.parametrize(
+    ("variants", "at_once", "count"),
+    [(3, 2, 1), (8, 2, 2), (12, 2, 2), (16, 2, 4), (97, 2, 6), (120, 2, 6)],
+)
+def test_batches_are_neither_too_small_nor_too_large(variants: int, at_once: int, count: int) -> None:
+    assert batch_count(variants, at_once) == count
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "sizes"), [(1, 4, [1]), (4, 4, [4]), (5, 4, [3, 2]), (9, 4, [3, 3, 3]), (11, 5, [4, 4, 3])]
+)
+def test_pieces_have_all_variants_once_in_order_and_about_as_many_each(count: int, most: int, sizes: list[int]) -> None:
+    whole = case(*(variant(str(number), ADD) for number in range(count)))
+    pieces = divided(whole, most)
+    assert [len(piece.variants) for piece in pieces] == sizes
+    assert [each for piece in pieces for each in piece.variants] == list(whole.variants)
+    assert {piece.key for piece in pieces} == {whole.key}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count", "found"),
+    [([1], 4, [[0]]), ([1, 1, 1], 2, [[0, 2], [1]]), ([1, 5, 2, 2], 2, [[1], [2, 3, 0]]), ([3, 3], 1, [[0, 1]])],
+)
+def test_batches_hold_each_case_once_and_cost_about_as_much(
+    sizes: list[int], count: int, found: list[list[int]]
+) -> None:
+    cases = [case(*(variant(str(number), ADD) for number in range(size))) for size in sizes]
+    assert batched(cases, count) == found
+
+
+def test_a_case_that_does_not_compile_leaves_the_others_of_its_batch(tmp_path: Path) -> None:
+    stock, bad = variant("stock", ADD), variant("no code", BODY.format(op="no_such_op"))
+    cases = [case(stock, key="right"), case(stock, bad, key="half"), case(bad, key="wrong")]
+    found = compile_cases(cases, Target.create("cpu"), tmp_path)
+    assert [sorted(each.modules) for each in found] == [["stock"], ["stock"], []]
+    assert [sorted(each.failures) for each in found] == [[], ["no code"], ["no code"]]
+    assert "no_such_op" in found[2].failures["no code"]
+
+
+def test_cases_that_compile_share_a_module(tmp_path: Path) -> None:
+    stock, other = variant("stock", ADD), variant("other", BODY.format(op="subf"))
+    first, second = compile_cases(
+        [case(stock, key="one"), case(stock, other, key="two")], Target.create("cpu"), tmp_path
+    )
+    assert {*first.modules.values()} == {*second.modules.values()}
+    assert [*tmp_path.iterdir()] == [*first.modules.values()]
+
+
+def test_code_is_the_same_whether_passes_verify_it_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases, target = [case(variant("stock", ADD))], Target.create("cpu")
+    (found,) = compile_cases(cases, target, tmp_path)
+    (path,) = found.modules.values()
+    trusted = path.read_bytes()
+    monkeypatch.setattr(iree_compiler, "_VERIFIED", "never")
+    compile_cases(cases, target, tmp_path)
+    assert path.read_bytes() == trusted

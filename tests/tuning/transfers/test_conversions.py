@@ -1,9 +1,11 @@
-"""Which conversions a choice of variants needs."""
+"""Conversions that a choice of variants needs, and times of transfers, measured once and stored."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,11 @@ from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, adapt_seconds
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.store.store import Store
+from sartor.tuning.transfers import measured
 from sartor.tuning.transfers.conversions import adapts_between, links_of
+from sartor.tuning.transfers.times import TransferTimes
+from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import ImportedOf
 
 TARGET = Target.create("cpu")
@@ -82,3 +88,45 @@ def _tables(variants: Mapping[str, tuple[Variant, ...]]) -> Tables:
     key = MeasurementKey("task", "variant", "source", "hardware", 1, "runtime", "cpu")
     one = Measurement(key, Status.OK, (1e-3,))
     return Tables(variants, {task: {each.descriptor: one for each in found} for task, found in variants.items()})
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds"),
+    [(0, 10.0), (100, 10.0), (150, 11.0), (200, 12.0), (300, 16.0), (400, 20.0), (500, 24.0)],
+)
+def test_times_lie_on_lines_through_measured_sizes(size: int, seconds: float) -> None:
+    times = TransferTimes.of({200: 12.0, 100: 10.0, 400: 20.0})
+    assert times.seconds(size) == pytest.approx(seconds)
+
+
+def test_one_size_stands_for_all() -> None:
+    assert TransferTimes.of({100: 3.0}).seconds(10**9) == 3.0
+
+
+def test_a_larger_tensor_takes_no_less_time() -> None:
+    assert TransferTimes.of({1: 2.0, 10: 1.0, 20: 5.0}).points == ((1, 2.0), (10, 2.0), (20, 5.0))
+
+
+MEASURED_TARGET = Target.joined([Target.create("cpu"), Target.create("vulkan")])
+
+
+def test_transfers_beside_other_programs_are_stored_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[int]] = []
+
+    def times(_pool: object, _function: object, job: dict[str, Any], *_: object, **_more: object) -> dict[int, Any]:
+        asked.append(job["sizes"])
+        return dict.fromkeys(job["sizes"], (1e-3, 2e-3))
+
+    monkeypatch.setattr(measured, "call", times)
+    pool = WorkerPool(1)
+    loads = iter([9.0, 0.7, 9.0, 0.0])
+    monkeypatch.setattr(pool, "take_others", lambda: next(loads))
+    with Store.open(tmp_path / "t.db") as store:
+        found = measured.measured_transfers(store, pool, MEASURED_TARGET)
+        assert measured.measured_transfers(store, pool, MEASURED_TARGET) == found
+        load = {
+            (measurement.key.variant.rpartition(" to ")[0], measurement.foreign_load)
+            for measurement in store.measurements()
+        }
+    assert len(asked) == 2, "times are stored"
+    assert load == {("cpu", 0.7), ("vulkan", 0.0)}

@@ -1,12 +1,17 @@
-"""Padding that kernels leave out is that of rows and columns alone."""
+"""Padding and filters of convolutions that kernels leave out or pack, and those that stay."""
 
 from __future__ import annotations
 
 import pytest
 
+from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Variant, variants_of
 from sartor.codegen.kernels.layers.convolution_operands import unpadded
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import nested
+from sartor.codegen.routines import ROUTINES
+from tests.codegen.shared_filters import dense, depthwise
 
 _PAD = """func.func @layer(%x: tensor<1x8x5x5xf32>) -> tensor<RESULT> {
   %v = arith.constant VALUE : f32
@@ -47,3 +52,14 @@ def test_rows_and_columns_are_left_out() -> None:
 def test_other_padding_is_not(low: str, high: str, value: float) -> None:
     with pytest.raises(ValueError, match="padded with something other"):
         _found(low, high, value)
+
+
+TARGETS = (("cpu", "sapphirerapids"), ("cpu", "aarch64:neoverse-v1"), ("vulkan", None), ("cuda", "sm_90"))
+
+
+@pytest.mark.parametrize("task", [dense(), depthwise()], ids=["dense", "depthwise"])
+@pytest.mark.parametrize(("device", "architecture"), TARGETS)
+def test_only_stock_code_has_them(device: str, architecture: str | None, task: Task) -> None:
+    target = Target.create(device, architecture)
+    made = [(routine.name, next(variants_of(routine, task, target), None)) for routine in ROUTINES]
+    assert {name for name, each in made if isinstance(each, Variant)} == {"stock"}

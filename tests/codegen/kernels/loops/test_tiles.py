@@ -1,12 +1,27 @@
-"""Tiles cover every column once, and name exactly the taps that lie on the image."""
+"""Tiles, panels, strides and shares cover every element once, in every layout."""
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layouts import image_layout
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.loops.access import Access, ImageStrides, image_strides, row_major, vector_stride
+from sartor.codegen.kernels.loops.panels import Panel, PanelGrid
+from sartor.codegen.kernels.loops.partition import (
+    largest_range,
+    many_workgroups,
+    many_workgroups_of_two,
+    workgroup_range,
+)
 from sartor.codegen.kernels.loops.tiles import Axis, Segment, TileRun, before_another, tile_runs
+from sartor.codegen.mlir.iree_compiler import ir, shared_context
 
 
 @st.composite
@@ -104,3 +119,136 @@ def _check_neighbours(axis: Axis, run: TileRun, segment: Segment, tap: int) -> N
         return
     assert all(axis.input - 1 not in read[each] for each in followed)
     assert all(0 not in read[each] for each in set(segment.pixels) - set(followed))
+
+
+@pytest.mark.parametrize("channels", [1, 15, 16, 17, 32, 48, 49, 95, 96, 97])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_panels_hold_every_channel_once(channels: int, size: int) -> None:
+    grid = PanelGrid(channels, 16, size)
+    panels = [grid.full_panel(index) for index in range(grid.full)]
+    if grid.full < grid.panels:
+        panels.append(grid.last_panel(grid.full))
+    assert [panel.index for panel in panels] == list(range(grid.panels))
+    held = [panel.count(vector, 16) for panel in panels for vector in range(panel.vectors)]
+    assert len(held) == grid.vectors
+    assert sum(held) == channels
+    assert set(held[:-1]) <= {16}
+
+
+def test_a_last_panel_that_is_full_is_like_the_others() -> None:
+    grid = PanelGrid(96, 16, 3)
+    assert (grid.width, grid.full) == (48, grid.panels)
+    assert grid.last_panel(1) == grid.full_panel(1) == Panel(1, 3, 16)
+
+
+IMAGE = TensorType((2, 32, 3, 5), "f32")
+
+
+@pytest.mark.parametrize(
+    ("channels", "layout"), [(32, "nhwc"), (5, "nhwc"), (32, "nchw16c"), (32, "nchw8c"), (32, "nchw4c"), (1, "nchw")]
+)
+def test_strides_find_every_pixel(channels: int, layout: str) -> None:
+    image = TensorType((2, channels, 3, 5), "f32")
+    numbers = np.arange(image.elements, dtype=np.float32).reshape(image.shape)
+    memory = image_layout(layout).packing(image).apply(numbers).ravel()
+    strides = image_strides(image, layout)
+    for n, c, h, w in np.ndindex(image.shape):
+        run, inside = divmod(c, strides.block)
+        offset = n * strides.batch + run * strides.blocks + h * strides.row + w * strides.column + inside
+        assert memory[offset] == numbers[n, c, h, w]
+
+
+def test_channels_of_a_vector_must_be_adjacent() -> None:
+    with pytest.raises(ValueError, match="channels are not adjacent in nchw"):
+        image_strides(IMAGE, "nchw")
+    with pytest.raises(ValueError, match="blocks of 8 channels do not match vectors of 16"):
+        vector_stride(image_strides(IMAGE, "nchw8c"), 16)
+
+
+def test_vectors_follow_each_other_at_the_distance_of_blocks() -> None:
+    assert vector_stride(image_strides(IMAGE, "nhwc"), 8) == 8
+    assert vector_stride(image_strides(IMAGE, "nchw8c"), 8) == 8 * 3 * 5
+    assert vector_stride(ImageStrides(480, 5, 1, 1, 1), 8) == 8
+
+
+def test_joined_rows_are_cut_anew() -> None:
+    access = Access(memory=0, batch=480, row=160, column=32, vector=16)
+    assert access.flattened(5).split(3) == Access(0, 480, 96, 32, 16)
+    by_channel = Access(0, 32, 0, 0, 16)
+    assert by_channel.flattened(5).split(3) == by_channel
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_rows_that_do_not_follow_each_other_cannot_be_joined(row: int) -> None:
+    with pytest.raises(ValueError, match="address rows and columns separately"):
+        Access(memory=0, batch=0, row=row, column=1, vector=None).flattened(5)
+
+
+def test_row_major_strides() -> None:
+    assert row_major((2, 3, 5)) == (15, 5, 1)
+    assert row_major(()) == ()
+
+
+extents = st.integers(1, 3000)
+
+
+def cut(extent: int, shares: int) -> list[tuple[int, int]]:
+    """All shares as numbers: known indices fold."""
+    with shared_context() as context, ir.Location.unknown(context):
+        asm = Assembler(ir.Module.create().body, 16)
+        found = [workgroup_range(asm, extent, shares, index) for index in range(shares)]
+    return [(first, end) for first, end in found if isinstance(first, int) and isinstance(end, int)]
+
+
+@settings(deadline=None)
+@given(extents, st.integers(1, 60))
+def test_shares_cover_the_extent_once(extent: int, shares: int) -> None:
+    found = cut(extent, shares)
+    assert len(found) == shares
+    assert found[0][0] == 0
+    assert found[-1][1] == extent
+    assert all(one[1] == other[0] for one, other in itertools.pairwise(found))
+    assert all(first <= end for first, end in found)
+
+
+@settings(deadline=None)
+@given(extents, st.integers(1, 60))
+def test_the_largest_share_is_known(extent: int, shares: int) -> None:
+    assert largest_range(extent, shares) == max(end - first for first, end in cut(extent, shares))
+
+
+def test_the_first_share_may_not_be_the_largest() -> None:
+    assert [end - first for first, end in cut(7, 7)] == [1, 2, 1, 1, 1, 0, 1]
+    assert largest_range(7, 7) == 2
+
+
+@settings(deadline=None)
+@given(extents, st.integers(1, 60))
+def test_shares_shrink_but_for_rounding(extent: int, shares: int) -> None:
+    sizes = [end - first for first, end in cut(extent, shares)]
+    assert all(one >= other - 1 for one, other in itertools.pairwise(sizes))
+
+
+@settings(deadline=None)
+@given(extents, st.integers(2, 16))
+def test_the_last_share_is_small(extent: int, threads: int) -> None:
+    shares = many_workgroups(extent, threads)
+    first, end = cut(extent, shares)[-1]
+    assert end - first <= max(1, extent / (10 * threads))
+
+
+@settings(deadline=None)
+@given(extents, st.integers(1, 64))
+def test_workers_take_one_share_at_a_time(extent: int, threads: int) -> None:
+    """IREE's take eight at a time where there are eight or more for each."""
+    assert 1 <= many_workgroups(extent, threads) < 8 * max(threads, 2)
+
+
+@settings(deadline=None)
+@given(extents, extents, st.integers(1, 64))
+def test_a_second_extent_makes_up_for_a_small_first_one(first: int, second: int, threads: int) -> None:
+    one, other = many_workgroups_of_two(first, second, threads)
+    assert 1 <= one <= first
+    assert 1 <= other <= second
+    assert one * other < 8 * max(threads, 2)
+    assert other == second or 2 * one * other >= many_workgroups(first * second, threads)

@@ -1,4 +1,4 @@
-"""``sartor db show`` and ``sartor db list``."""
+"""``sartor db``: what is shown, listed and contributed, and how a database is followed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from sartor.cli.database.follow import follow
+from sartor.codegen.ir.target import Target
+from sartor.errors import UsageError
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status, runtime_key
+from sartor.tuning.search.shipped.times import read
 from sartor.tuning.store.store import Store
 from tests.plugin.calling import assert_refused, call, parsed
+from tests.tuning.search.searched_tasks import facts
 from tests.tuning.store.store_samples import FAILURE, MEASUREMENT, keyed, of_here
 
 NOW = time.time()
@@ -151,3 +157,91 @@ def _newer(path: Path) -> None:
         pass
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
+
+
+COUNT = 30
+
+
+@pytest.fixture
+def contribute_database(tmp_path: Path) -> Path:
+    """Times of one kind of layer: of one thread, of two, and one that is far slower than the fastest."""
+    path = tmp_path / "tuning.db"
+    with Store.open_to_write(path) as store:
+        key = MeasurementKey("a", "", "s", store.hardware, 1, runtime_key(), Target.create("cpu").key)
+        for number in range(COUNT):
+            variant = f"cpu:f32/conv2d.direct{{vectors={number + 1}}}"
+            seconds = 1.0 if number == COUNT - 1 else 1e-3 * (1 + number / COUNT)
+            one = Measurement(replace(key, variant=variant), Status.OK, (seconds,), facts=facts(64, 14))
+            store.put_many([one, replace(one, key=replace(one.key, threads=2))])
+    return path
+
+
+def test_what_is_contributed_are_times_near_the_best(contribute_database: Path, tmp_path: Path) -> None:
+    file = tmp_path / "times.json.gz"
+    told = parsed(call("sartor", "db", "contribute", file, "--tuning-db", contribute_database, "--json"))
+    assert (told["times"], told["kinds"], told["threads"]) == (COUNT - 1, 1, 1)
+    assert told["size_bytes"] == file.stat().st_size
+    samples = read(file)
+    assert {sample.facts for sample in samples} == {facts(64, 14)}
+    assert min(sample.seconds for sample in samples) == pytest.approx(1e-3)
+    again = call("sartor", "db", "contribute", file, "--tuning-db", contribute_database, "--threads", "2")
+    assert f"{COUNT - 1} times of 1 kinds of layers" in again.stdout
+    assert "threads: 2" in again.stdout
+
+
+def test_other_files_stay_and_few_times_are_no_contribution(contribute_database: Path, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("mine")
+    assert_refused(
+        call("sartor", "db", "contribute", other, "--tuning-db", contribute_database), 2, "no earlier contribution"
+    )
+    assert other.read_text() == "mine"
+    assert_refused(
+        call("sartor", "db", "contribute", contribute_database, "--tuning-db", contribute_database),
+        2,
+        "the tuning database",
+    )
+    few = call(
+        "sartor", "db", "contribute", tmp_path / "few.json.gz", "--tuning-db", contribute_database, "--threads", "3"
+    )
+    assert_refused(few, 2, "has 0 times")
+
+
+def _measurement(variant: str, status: Status = Status.OK) -> Measurement:
+    key = MeasurementKey("0123456789abcdef", variant, "source", "machine", 1, "versions", "cpu:host/0")
+    return Measurement(key, status, (2e-3,), (5e-3,)) if status is Status.OK else Measurement(key, status)
+
+
+def test_what_is_measured_meanwhile_is_printed_once(tmp_path: Path) -> None:
+    path, said = tmp_path / "tuning.db", list[str]()
+    batches = [[("new", Status.OK)], [], [("\x1b[2Jbad", Status.CRASHED)], []]
+    with Store.open_to_write(path) as store:
+        store.put(_measurement("old"))
+
+        def wait(_: float) -> None:
+            store.put_many([_measurement(*each) for each in batches.pop(0)])
+
+        follow(path, said.append, wait, looks=4)
+    assert [line.split("  ", 1)[1].split() for line in said] == [
+        ["0123456789abcdef", "2.000", "ms,", "2.50", "times", "stock", "new"],
+        ["0123456789abcdef", "crashed", "\\x1b[2Jbad"],
+    ]
+
+
+def test_clocks_that_are_ahead_or_behind_hide_nothing(tmp_path: Path) -> None:
+    path, said, now = tmp_path / "tuning.db", list[str](), time.time()
+    batches = [[("ahead", now + 3600)], [("new", now), ("behind", now - 5)], [("new", now + 1)], []]
+    with Store.open_to_write(path) as store:
+        store.put(replace(_measurement("imported"), created=now + 3600))
+
+        def wait(_: float) -> None:
+            store.put_many([replace(_measurement(name), created=created) for name, created in batches.pop(0)])
+
+        follow(path, said.append, wait, looks=4)
+    assert [line.split()[-1] for line in said] == ["ahead", "behind", "new", "new"]
+
+
+def test_a_copy_cannot_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "open_to_read", lambda _: Store.in_memory())
+    with pytest.raises(UsageError, match="cannot be followed"):
+        follow(tmp_path / "tuning.db", looks=1)

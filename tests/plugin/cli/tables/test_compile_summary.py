@@ -1,4 +1,4 @@
-"""What a compilation says of its module."""
+"""What a compilation says of its module, of the front, and of times in place."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from unittest.mock import Mock
 
 import pytest
 
-from sartor.artifact import Artifact
+from sartor.artifact import Artifact, ParetoFront, ParetoPoint
 from sartor.cli.tables import compile_summary
+from sartor.cli.tables.compile_summary import proof
+from sartor.cli.tables.in_network_table import Row, in_network_json, in_network_rows
+from sartor.cli.tables.pareto_table import front_json, show_front
 from sartor.cli.tables.routine_counts import stock_time
 from sartor.frontend.imported_model import ImportedModel
+from sartor.runtime.dispatch_statistics import Dispatch, DispatchStatistics
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.manifest import Manifest
+from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
+from sartor.tuning.selection.problem.limits import Quantity
+from tests.plugin.planning.plans import PLAN
+from tests.plugin.planning.plans import PLAN as NO_LAYERS
 from tests.plugin.planning.two_devices import CONFIG, selected, transfers
 
 
@@ -108,3 +116,94 @@ def test_what_layers_say_is_told_of_both_plans(
     facts = dict(compile_summary._facts(artifact))
     assert (facts["layers one by one"], facts["their layers one by one"]) == (first, later)
     assert compile_summary.summary(replace(artifact, layers=""))["layers_compared"] is None
+
+
+def plan(*variants: str) -> Plan:
+    layers = tuple(
+        LayerChoice(f"l{index}", (), "task", variant, "s", 1e-3, None, 0, "f32", None, None)
+        for index, variant in enumerate(variants)
+    )
+    return replace(PLAN, layers=layers, solver="ilp", predicted=2e-3)
+
+
+def point(chosen: Plan, latency: float, memory: float) -> ParetoPoint:
+    needed = {Quantity.LATENCY: latency, Quantity.COLD: latency, Quantity.MEMORY: memory, Quantity.ERROR: 0.0}
+    return ParetoPoint(chosen, needed)
+
+
+FRONT = ParetoFront(
+    Quantity.LATENCY,
+    Quantity.MEMORY,
+    (
+        point(plan("cpu:f32/conv2d.fused_winograd{tile=4}", "cpu:f32/pool.stock"), 1e-3, 3 * 2**20),
+        point(plan("cpu:f32/conv2d.direct{x=1}", "cpu:f32/pool.stock"), 2e-3, 2**20),
+    ),
+    complete=False,
+)
+
+
+def test_a_row_shows_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    show_front(FRONT)
+    shown = capsys.readouterr().out
+    assert "there are more between them" in shown
+    assert "1 x cpu:f32/conv2d.fused_winograd" in shown
+    assert "1 now cpu:f32/conv2d.direct" in shown
+    assert "now cpu:f32/pool" not in shown
+    assert "3.000" in shown
+
+
+def test_errors_are_shown_where_layers_round(capsys: pytest.CaptureFixture[str]) -> None:
+    show_front(FRONT)
+    assert "simulated" not in capsys.readouterr().out
+    rounded = replace(FRONT, points=tuple(replace(each, error=4.2e-3) for each in FRONT.points))
+    show_front(rounded)
+    shown = capsys.readouterr().out
+    assert "simulated" in shown
+    assert shown.count("0.0042") == len(FRONT.points)
+    data = front_json(rounded)
+    assert data is not None
+    assert {each["simulated_error"] for each in data["points"]} == {4.2e-3}
+
+
+def test_json_has_every_quantity() -> None:
+    data = front_json(FRONT)
+    assert data is not None
+    assert [each["memory_bytes"] for each in data["points"]] == [3 * 2**20, 2**20]
+    assert {each["simulated_error"] for each in data["points"]} == {None}
+    assert data["points"][1]["routines"] == {"cpu:f32/conv2d.direct": 1, "cpu:f32/pool.stock": 1}
+    assert front_json(None) is None
+
+
+def test_a_proof_is_said_as_far_as_it_goes() -> None:
+    best = plan("a")
+    assert proof(best) == "ilp, optimal"
+    assert proof(replace(best, optimal=False, gap=0.031)) == "ilp, within 3.10% of the optimum"
+    assert proof(replace(best, optimal=False, gap=None)) == "ilp, not proven optimal"
+    assert proof(replace(best, unsplit=True)) == ""
+
+
+def layer(name: str, symbol: str, seconds: float | None) -> LayerChoice:
+    return LayerChoice(name, (name,), "task", "cpu:f32/conv2d.stock", symbol, seconds, None, 0, "f32", None, None)
+
+
+IN_NETWORK_TABLE_PLAN = replace(
+    NO_LAYERS,
+    layers=(layer("one", "sa", 1e-4), layer("two", "sb", None), layer("three", "sa", 1e-4), layer("none", "sd", 1e-4)),
+    adapts=(AdaptChoice("one", "two", 0, "cpu:f32@nchw", "cpu:f32@nhwc", "sc", 1e-5, None),),
+    predicted=3e-4,
+)
+
+
+def test_layers_with_the_same_code_share_a_row() -> None:
+    dispatches = (
+        Dispatch("sa_kernel", 2, 3e-4),
+        Dispatch("sb_dispatch_0", 1, 2e-4),
+        Dispatch("sc_dispatch_0", 1, 2e-5),
+    )
+    rows = in_network_rows(DispatchStatistics(1e-3, dispatches), IN_NETWORK_TABLE_PLAN)
+    assert rows == [
+        Row(("one", "three"), 1.5e-4, 1e-4),
+        Row(("two",), 2e-4, None),
+        Row(("one -> two",), 2e-5, 1e-5),
+    ]
+    assert in_network_json(rows)[0] == {"names": ("one", "three"), "seconds": 1.5e-4, "predicted": 1e-4}

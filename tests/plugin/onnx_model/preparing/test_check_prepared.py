@@ -1,14 +1,17 @@
-"""Prepared models that cannot be compiled: refused by node, with what is wrong."""
+"""What cannot be compiled is refused by node, a rewrite that fails is our defect, and float64 is checked."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, parser
 
-from sartor.errors import UnsupportedModelError
+from sartor.errors import InternalError, UnsupportedModelError
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes
+from sartor.onnx_model.preparing import prepare as preparing
+from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
-from tests.plugin.onnx_model.builders import FLOAT, MS, Value, model, node
+from tests.plugin.onnx_model.builders import FLOAT, MS, Value, model, node, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
 _X: list[Value] = [("x", (1, 1, 4, 4), FLOAT)]
@@ -108,3 +111,78 @@ def test_dropout_in_training_is_refused_before_onnxslim_removes_it() -> None:
     built = model(nodes, _X, ["y"], {"ratio": np.float32(0.5), "training": np.bool_(True)})
     with pytest.raises(UnsupportedModelError, match=r"'dropout' \(Dropout\) draws"):
         prepare(built)
+
+
+def _failing(built: ModelProto) -> tuple[str, ...]:
+    return GraphEditor(built.graph).rewrite(lambda each: attributes(each)["missing"])
+
+
+def _failing_outside(built: ModelProto) -> tuple[str, ...]:
+    return (built.graph.node[9].name,)
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "error"), [(_failing, "KeyError: 'missing'"), (_failing_outside, "IndexError: list index out of range")]
+)
+def test_a_sound_model_is_not_called_malformed(
+    rewrite: preparing.Rewrite, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "LOWER", (rewrite,))
+    sound = model([node("Relu", ["x"], ["y"])], [("x", (2, 3), FLOAT)], [("y", (2, 3), FLOAT)])
+    with pytest.raises(InternalError, match=error) as raised:
+        preparing.prepare(sound)
+    assert raised.value.exit_code == 70
+    assert "in sartor.onnx_model." in str(raised.value)
+    assert "malformed" not in str(raised.value)
+
+
+def test_a_damaged_model_is() -> None:
+    nodes = [node("RNN", ["x", "w", "r"], ["y", "last"], hidden_size=4)]
+    constants = {"w": weights(1, 4, 3), "r": weights(1, 4, 4)}
+    damaged = model(nodes, [("x", (5, 2, 3), TensorProto.STRING)], ["y", "last"], constants)
+    with pytest.raises(UnsupportedModelError, match=r"node 'rnn' \(RNN\) is malformed"):
+        preparing.prepare(damaged)
+
+
+_HEADER = '<ir_version: 9, opset_import: ["" : 17]> '
+_PLAIN = "graph (float[4] x) => (float[4] y) { d = Cast <to = 11> (x) c = Cos (d) y = Cast <to = 1> (c) }"
+_BRANCH = """graph (float[4] x, bool choice) => (float[4] y) {
+    y = If (choice) <
+        then_branch = then () => (float[4] a) { d = Cast <to = 11> (x) c = Cos (d) a = Cast <to = 1> (c) },
+        else_branch = other () => (float[4] b) { b = Neg (x) }
+    >
+}"""
+
+
+def _named(graph: str) -> ModelProto:
+    return parser.parse_model(_HEADER + graph)
+
+
+@pytest.mark.parametrize("graph", [_PLAIN, _BRANCH])
+def test_an_operator_that_iree_lacks(graph: str, prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(_named(graph))
+    assert has_doubles(prepared.model)
+    with pytest.raises(UnsupportedModelError, match=r"node 'Cos_.' \(Cos\) computes in float64"):
+        check_doubles(prepared, "cpu")
+
+
+def test_operators_that_it_has(prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(_named(_PLAIN.replace("Cos", "Neg")))
+    assert has_doubles(prepared.model)
+    check_doubles(prepared, "cpu")
+
+
+@pytest.mark.parametrize("operator", ["Exp", "Log", "Sigmoid", "Sqrt"])
+def test_vulkan_lacks_more_of_them(operator: str, prepare_quickly: Prepare) -> None:
+    """IREE's exponential there takes half of a number's bits for a number of float32."""
+    prepared = prepare_quickly(_named(_PLAIN.replace("Cos", operator)))
+    check_doubles(prepared, "cpu")
+    if operator == "Sqrt":
+        check_doubles(prepared, "vulkan")
+        return
+    with pytest.raises(UnsupportedModelError, match="computes in float64"):
+        check_doubles(prepared, "vulkan")
+
+
+def test_a_model_of_single_precision(prepare_quickly: Prepare) -> None:
+    assert not has_doubles(prepare_quickly(_named("graph (float[4] x) => (float[4] y) { y = Cos (x) }")).model)

@@ -1,4 +1,4 @@
-"""Times of pieces from times of a network's beginnings, and beginnings that run."""
+"""Beginnings of a network that run in turn, and times of pieces that follow from theirs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from sartor.tuning.cost_tables.in_network import Symbols, call_seconds
 from sartor.tuning.networks.build_job import SplitNetwork, stitchings
 from sartor.tuning.networks.prefixes.build_job import build_prefixes
 from sartor.tuning.networks.prefixes.piece_times import PrefixEntry, growing, piece_times
+from sartor.tuning.networks.prefixes.timing_job import _in_turn
 from sartor.tuning.workers.pool import WorkerPool
 from tests.devices import needs_vulkan
 
@@ -132,3 +133,34 @@ def test_layers_are_timed_in_the_network_on_vulkan(
     assert found
     assert {each.name for each in found} <= set(names)
     assert all(0 < each.seconds < 60 for each in found)
+
+
+class Gpu:
+    """Takes twice as long while its clock is low, which it is in some of its runs."""
+
+    def __init__(self, low: range) -> None:
+        self.runs = 0
+        self._low = low
+
+    @property
+    def rate(self) -> float:
+        return 750.0 if self.runs in self._low else 1500.0
+
+    def run(self, seconds: float) -> Iterator[float]:
+        while True:
+            self.runs += 1
+            yield seconds * 1500.0 / self.rate
+
+
+def test_beginnings_at_a_low_clock_are_timed_again() -> None:
+    gpu = Gpu(low=range(20, 26))
+    short, long = gpu.run(1e-3), gpu.run(2e-3)
+    samples = _in_turn([short.__next__, long.__next__], lambda: gpu.rate, 10.0)
+    assert [set(sample) for sample in samples] == [{1e-3}, {2e-3}]
+    assert len(samples[0]) == len(samples[1]) == 28
+
+
+def test_without_a_clock_times_are_taken_as_they_come() -> None:
+    gpu = Gpu(low=range(20, 26))
+    (samples,) = _in_turn([gpu.run(1e-3).__next__], None, 10.0)
+    assert set(samples) == {1e-3, 2e-3}

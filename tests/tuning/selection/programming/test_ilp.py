@@ -1,8 +1,12 @@
-"""The integer program: exact on any graph, without limits; its ties and its time limit."""
+"""The integer program: exact on any graph, its ties, its time limit, alternatives, and the most exact plan."""
 
 from __future__ import annotations
 
 import logging
+import math
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -16,11 +20,13 @@ from sartor.errors import InfeasibleError
 from sartor.tuning.selection.elimination import dprs
 from sartor.tuning.selection.heuristics import greedy
 from sartor.tuning.selection.problem.cost import Cost, Objective
-from sartor.tuning.selection.problem.limits import Quantity
+from sartor.tuning.selection.problem.limits import UNLIMITED, Limits, Quantity
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
-from sartor.tuning.selection.problem.selection import evaluate
+from sartor.tuning.selection.problem.selection import Assignment, evaluate
 from sartor.tuning.selection.problem.trade_offs import worth_keeping
 from sartor.tuning.selection.programming import ilp
+from sartor.tuning.selection.programming.alternatives import alternatives
+from sartor.tuning.selection.programming.least_error import most_exact
 from tests.tuning.selection.seeded_plans import printed_plans
 
 BuildRandom = Callable[[Random], Problem]
@@ -144,3 +150,125 @@ def test_the_plan_does_not_depend_on_the_hash_seed() -> None:
     outputs = set(printed_plans("[*ilp.k_best(problem, 2), *auto.k_best(problem, 2)]", 20))
     assert len(outputs) == 1
     assert len(outputs.pop().splitlines()) == 20
+
+
+ALTERNATIVES_A = Schema.parse("cpu:f32@nchw")
+
+
+def difference(plan: Assignment, other: Assignment) -> float:
+    """By how much ``other`` differs from ``plan``, from the definition."""
+    totals: Counter[tuple[str, float]] = Counter()
+    left: Counter[tuple[str, float]] = Counter()
+    for layer, choice in plan.choices.items():
+        key = choice.name, choice.cost.latency
+        totals[key] += choice.cost.latency  # type: ignore[assignment]
+        if other.choices[layer] != choice:
+            left[key] += choice.cost.latency  # type: ignore[assignment]
+    return math.sqrt(math.fsum(left[key] * totals[key] for key in totals))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_plan_is_the_cheapest_that_differs_by_enough_from_those_before(layout_net: BuildNet, seed: int) -> None:
+    problem = layout_net([[], [0], [1], [1], [2, 3]], choices=4, seed=seed)
+    apart = Random(seed).uniform(2, 6)
+    expected: list[float] = []
+    chosen: list[Assignment] = []
+    for each in exhaustive.k_best(problem, 2000):
+        if all(difference(before, each.assignment) >= apart for before in chosen) and len(chosen) < 4:
+            chosen.append(each.assignment)
+            expected.append(each.cost)
+    found = alternatives(problem, 4, apart)
+    assert [each.cost for each in found] == pytest.approx(expected)
+    assert found[0].optimal
+    assert found[0].cost == exhaustive.select(problem).cost
+
+
+def net(*costs: tuple[float, ...]) -> Problem:
+    """Layers without edges, with choices of these costs."""
+    choices = [
+        tuple(Choice(f"c{n}", (), ALTERNATIVES_A, Cost(each, error=n)) for n, each in enumerate(own)) for own in costs
+    ]
+    return Problem(tuple(Node(f"n{index}", own) for index, own in enumerate(choices)), (), {})
+
+
+def names(problem: Problem, apart: float, excess: float = 9.0, limits: Limits = UNLIMITED) -> list[str]:
+    found = alternatives(problem, 5, apart, limits, excess=excess)
+    return ["".join(choice.name[1] for choice in each.choices.values()) for each in found]
+
+
+def test_layers_that_cost_little_make_no_other_plan() -> None:
+    problem = net((10.0, 11.0), (0.1, 0.1001), (0.2, 0.2001))
+    assert names(problem, 5) == ["000", "100"]
+    assert names(problem, 0.15) == ["000", "001", "100", "101"]
+
+
+def test_a_plan_that_costs_much_more_is_none() -> None:
+    assert names(net((10.0, 11.0)), 5, excess=0.5) == ["0"]
+    assert names(net((10.0, 11.0)), 11) == ["0"]
+
+
+def test_layers_of_the_same_code_err_together() -> None:
+    assert names(net((3.0, 3.1), (3.0, 3.1), (3.0, 3.1)), 8.9) == ["000", "111"]
+    assert names(net((3.0, 3.1), (3.01, 3.11), (3.02, 3.12)), 8.9) == ["000"]
+
+
+def test_plans_keep_to_the_limits() -> None:
+    assert names(net((10.0, 11.0), (5.0, 5.5)), 4, limits=Limits(error=1)) == ["00", "01", "10"]
+
+
+def test_without_time_there_are_none() -> None:
+    assert alternatives(net((10.0, 11.0)), 2, 5, seconds=0.0) == []
+
+
+LEAST_ERROR_A, LEAST_ERROR_B = Schema("cpu", "f32", "nchw"), Schema("cpu", "bf16", "nchw")
+EDGE = Edge("x", "y", 0)
+PROBLEM = Problem(
+    (
+        Node(
+            "x",
+            (
+                Choice("fast", (), LEAST_ERROR_B, Cost(1.0, error=4.0)),
+                Choice("exact", (), LEAST_ERROR_A, Cost(3.0, error=1.0)),
+            ),
+        ),
+        Node(
+            "y",
+            (
+                Choice("slow", (LEAST_ERROR_A,), LEAST_ERROR_A, Cost(5.0)),
+                Choice("quick", (LEAST_ERROR_A,), LEAST_ERROR_A, Cost(2.0, memory=8.0)),
+            ),
+        ),
+    ),
+    (EDGE,),
+    {(EDGE, LEAST_ERROR_B, LEAST_ERROR_A): Cost(0.5)},
+)
+
+
+def test_the_least_error_and_of_those_the_fastest() -> None:
+    found = most_exact(PROBLEM)
+    assert [found.choices[name].name for name in ("x", "y")] == ["exact", "quick"]
+    assert (found.costs.error, found.cost, found.optimal) == (1.0, 5.0, True)
+
+
+def test_other_limits_hold() -> None:
+    assert most_exact(PROBLEM, Limits(memory=4.0)).choices["y"].name == "slow"
+    with pytest.raises(InfeasibleError):
+        most_exact(PROBLEM, Limits(error=0.5))
+
+
+_PROGRAM = """
+from sartor.tuning.selection.programming.highs_solver import HighsSolver
+print("before")
+HighsSolver([True, False], [])
+print("after", flush=True)
+"""
+
+
+def test_the_solver_writes_nothing_to_the_standard_output() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True)
+    assert done.stdout == "before\nafter\n"
+
+
+def test_the_solver_works_without_a_standard_output() -> None:
+    program = f"import os\nos.close(1)\n{_PROGRAM.replace('print', 'str')}".replace(", flush=True", "")
+    subprocess.run([sys.executable, "-c", program], check=True)

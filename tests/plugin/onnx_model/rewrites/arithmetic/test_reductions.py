@@ -1,12 +1,17 @@
-"""Reductions over one element, and logarithms of sums of exponentials that are no finite numbers."""
+"""Reductions, bounds of numbers, activations and pads that wrap."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
-from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, model, node, run
+from sartor import backend
+from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.preparing.prepare import prepare
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, ints, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
 
 INT32 = TensorProto.INT32
@@ -92,3 +97,74 @@ def test_logarithms_of_sums_of_integers_do_not_wrap(kind: type, prepare_quickly:
     built = model(nodes, [("x", (2, 6), element)], [("y", None, element)], {"axes": np.array([1])}, opset=18)
     expected = np.trunc(np.log(values.astype(float).sum(axis=1)))
     np.testing.assert_array_equal(run(prepare_quickly(built).model, {"x": values})["y"], expected)
+
+
+_X = np.array([-3.0, -0.5, 0.0, 2.0, math.nan], np.float32)
+
+
+def _clip(bounds: dict[str, float | None], *, are_inputs: bool) -> ModelProto:
+    names = [name for name in bounds if bounds[name] is not None]
+    read = ["x", *(name if name in names else "" for name in ("low", "high"))]
+    inputs = [("x", (5,), FLOAT), *((name, (), FLOAT) for name in names if are_inputs)]
+    constants = {} if are_inputs else {name: np.array(bounds[name], np.float32) for name in names}
+    return model([node("Clip", read, ["y"], name="clip")], inputs, ["y"], constants)
+
+
+@pytest.mark.parametrize("are_inputs", [False, True])
+@pytest.mark.parametrize(
+    ("low", "high"), [(math.nan, 1.0), (-1.0, math.nan), (math.nan, math.nan), (-1.0, 1.0), (None, math.nan)]
+)
+def test_bounds_that_are_nan_bound_nothing(low: float | None, high: float | None, *, are_inputs: bool) -> None:
+    bounds = {"low": low, "high": high}
+    original = _clip(bounds, are_inputs=are_inputs)
+    given = {name: np.array(bound, np.float32) for name, bound in bounds.items() if bound is not None}
+    feeds = {"x": _X, **(given if are_inputs else {})}
+    prepared = prepare(original).model
+    np.testing.assert_array_equal(run(prepared, feeds)["y"], run(original, feeds)["y"])
+    for each in prepared.graph.node:
+        kept = [tensor for tensor in prepared.graph.initializer if tensor.name in each.input]
+        assert each.op_type != "Clip" or not any(np.isnan(np.frombuffer(t.raw_data, np.float32)).any() for t in kept)
+
+
+def test_bounds_that_are_numbers_are_left_as_they_are() -> None:
+    prepared = prepare(_clip({"low": -1.0, "high": 1.0}, are_inputs=False))
+    assert [each.op_type for each in prepared.model.graph.node] == ["Clip"]
+    assert not any(change.rewrite == "numeric_bounds" for change in prepared.changes)
+
+
+_SHAPE = (2, 3, 7, 9)
+
+
+@pytest.mark.parametrize("pads", [(0, 1, -2, 2, 0, 0, 1, -3), (0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 0, -1, 0, 0, 2, 0)])
+def test_none_is_left(pads: tuple[int, ...], prepare_quickly: Prepare) -> None:
+    pad = node("Pad", ["x", "pads"], ["y"], mode="wrap")
+    built = model([pad, node("Relu", ["y"], ["z"])], [("x", _SHAPE, FLOAT)], ["z"], {"pads": ints(*pads)}, opset=19)
+    prepared = prepare_quickly(built).model
+    assert "Pad" not in {each.op_type for each in prepared.graph.node}
+    values = np.random.default_rng(0).standard_normal(_SHAPE).astype(np.float32)
+    low, high = np.split(np.array(pads), 2)
+    cropped = values[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(low, high, _SHAPE, strict=True))]
+    expected = np.pad(cropped, [(max(a, 0), max(b, 0)) for a, b in zip(low, high, strict=True)], mode="wrap")
+    np.testing.assert_array_equal(run(prepared, {"x": values})["z"], np.maximum(expected, 0))
+
+
+def test_more_than_there_is_is_refused(prepare_quickly: Prepare) -> None:
+    pad = node("Pad", ["x", "pads"], ["y"], mode="wrap")
+    built = model([pad], [("x", (2, 3), FLOAT)], ["y"], {"pads": ints(0, 4, 0, 0)}, opset=19)
+    with pytest.raises(UnsupportedModelError, match=r"node 'pad' \(Pad\) wraps by more than its input has"):
+        prepare_quickly(built)
+
+
+@pytest.mark.parametrize("given", [{}, {"alpha": 2.0}, {"gamma": 0.5}, {"alpha": 1.5, "gamma": 3.0}])
+def test_constants_of_selu(given: dict[str, float], prepare_quickly: Prepare) -> None:
+    built = model([node("Selu", ["x"], ["y"], **given)], [("x", (4,), FLOAT)], ["y"])
+    (selu,) = prepare_quickly(built).model.graph.node
+    found = {attribute.name: attribute.f for attribute in selu.attribute}
+    expected = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875, **given}
+    assert found == pytest.approx(expected, rel=1e-7)
+
+
+def test_selu_without_constants_has_all_digits() -> None:
+    built = model([node("Selu", ["x"], ["y"])], [("x", (64,), FLOAT)], [("y", (64,), FLOAT)])
+    x = np.linspace(-8, 8, 64, dtype=np.float32)
+    np.testing.assert_allclose(backend.prepare(built).run([x])[0], run(built, {"x": x})["y"], rtol=5e-7)

@@ -1,11 +1,17 @@
-"""Angles of many turns keep their sines, and what is no angle gives NaN."""
+"""Arguments at the edges: angles of many turns, hyperbolic functions, signs, and shifts by the width of a number."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
+import sartor
 import sartor.backend
 from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
 from tests.plugin.onnx_model.conftest import Prepare
@@ -70,3 +76,132 @@ def test_the_functions_keep_their_results(operator: str, kind: type, prepare_qui
     expected = _FUNCTIONS[operator](angles.astype(float))
     actual = run(prepare_quickly(built).model, {"x": angles})["y"]
     np.testing.assert_allclose(actual, expected, rtol=2e-3 if kind is np.float16 else 2e-6)
+
+
+_HYPERBOLIC_FUNCTIONS: dict[str, Callable[[Array], Any]] = {
+    "Asin": np.arcsin,
+    "Atanh": np.arctanh,
+    "Sinh": np.sinh,
+    "Cosh": np.cosh,
+    "Asinh": np.arcsinh,
+    "Acosh": np.arccosh,
+}
+_SIZES = np.array([0, 6.2e-5, 1e-4, 1e-3, 0.1, 0.5, 0.999, 1, 1.001, 1.5, 2, 2.01, 10, 88, 89.2, 1e4, np.inf, np.nan])
+_LARGE = np.array([6e4, 1.2e5, 3e7, 1e19, 1e20, 3e38])
+
+
+def _computed(operator: str, values: Array, prepare: Prepare) -> tuple[Array, list[str]]:
+    kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+    built = model([node(operator, ["x"], ["y"])], [("x", values.shape, kind)], [("y", values.shape, kind)])
+    prepared = prepare(built).model
+    # ONNX Runtime computes Atanh in float32 alone.
+    with np.errstate(all="ignore"):
+        results: Any = ReferenceEvaluator(prepared).run(None, {"x": values})
+    return np.asarray(results[0]), [each.op_type for each in prepared.graph.node]
+
+
+@pytest.mark.parametrize("operator", ["Sinh", "Cosh", "Asinh", "Acosh", "Atanh"])
+@pytest.mark.parametrize(("kind", "tolerance"), [(np.float32, 2e-6), (np.float64, 1e-14)])
+def test_results_are_right_at_every_size(operator: str, kind: type, tolerance: float, prepare_quickly: Prepare) -> None:
+    sizes = np.concatenate([_SIZES, _LARGE, [709.5] if kind is np.float64 else []])
+    values: Array = np.concatenate([sizes, -sizes]).astype(kind)
+    actual, kinds = _computed(operator, values, prepare_quickly)
+    assert operator not in kinds or operator == "Atanh"
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(
+            actual, _HYPERBOLIC_FUNCTIONS[operator](values.astype(float)).astype(kind), rtol=tolerance
+        )
+
+
+@pytest.mark.parametrize("operator", list(_HYPERBOLIC_FUNCTIONS))
+def test_short_floats_are_computed_in_float32(operator: str, prepare_quickly: Prepare) -> None:
+    values = np.concatenate([_SIZES, -_SIZES]).astype(np.float16)
+    actual, kinds = _computed(operator, values, prepare_quickly)
+    assert kinds[0] == kinds[-1] == "Cast"
+    with np.errstate(all="ignore"):
+        expected = _HYPERBOLIC_FUNCTIONS[operator](values.astype(float)).astype(np.float16)
+    np.testing.assert_allclose(actual, expected, rtol=1e-3)
+
+
+def test_a_small_brain_float_is_computed_in_float32(prepare_quickly: Prepare) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(ml_dtypes.bfloat16))
+    built = model([node("Sinh", ["x"], ["y"])], [("x", (3,), kind)], [("y", (3,), kind)])
+    assert next(each.op_type for each in prepare_quickly(built).model.graph.node) == "Cast"
+
+
+def test_small_differences_of_short_floats_are_computed_in_float32(prepare_quickly: Prepare) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(np.float16))
+    built = model([node("Elu", ["x"], ["y"], alpha=0.5)], [("x", (3,), kind)], [("y", (3,), kind)])
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == ["Cast", "Elu", "Cast"]
+    results: Any = ReferenceEvaluator(prepared).run(None, {"x": np.array([-1e-3, 2, -9], np.float16)})
+    np.testing.assert_allclose(results[0], [-5e-4, 2, -0.5], rtol=1e-3)
+
+
+@pytest.mark.parametrize("operator", ["Asin", "Elu"])
+def test_float32_stays_where_it_is_right(operator: str, prepare_quickly: Prepare) -> None:
+    assert _computed(operator, np.array([0.5], np.float32), prepare_quickly)[1] == [operator]
+
+
+def _signs_computed(operator: str, values: Array, prepare: Prepare) -> tuple[Array, list[str]]:
+    kind = helper.np_dtype_to_tensor_dtype(values.dtype)
+    built = model([node(operator, ["x"], ["y"])], [("x", values.shape, kind)], [("y", values.shape, kind)])
+    prepared = prepare(built).model
+    return np.asarray(run(prepared, {"x": values})["y"]), [each.op_type for each in prepared.graph.node]
+
+
+def test_integers_are_subtracted_from_0(prepare_quickly: Prepare) -> None:
+    feeds: dict[str, Array] = {}
+    expected = []
+    for kind in (np.int8, np.int16, np.int32, np.int64):
+        least, most = np.iinfo(kind).min, np.iinfo(kind).max
+        counts = [most, -most, 0, 1, -1, min(2**24 + 1, most), -min(2**24 + 1, most)]
+        feeds[kind.__name__] = np.array([least, *counts], kind)
+        expected.append([least, *(-count for count in counts)])
+    nodes = [node("Neg", [name], [f"minus_{name}"], name=f"minus_{name}") for name in feeds]
+    values = [(name, feed.shape, helper.np_dtype_to_tensor_dtype(feed.dtype)) for name, feed in feeds.items()]
+    built = model(nodes, values, [(f"minus_{name}", *kind) for name, *kind in values])
+    assert {each.op_type for each in prepare_quickly(built).model.graph.node} == {"Sub"}
+    results = sartor.backend.prepare(built).run([*feeds.values()])
+    assert [result.tolist() for result in results] == expected
+    assert [result.dtype for result in results] == [feed.dtype for feed in feeds.values()]
+
+
+def test_floats_are_negated_as_they_are(prepare_quickly: Prepare) -> None:
+    actual, kinds = _signs_computed("Neg", np.array([0.0, 1, np.inf], np.float32), prepare_quickly)
+    assert kinds == ["Neg"]
+    assert np.signbit(actual).all()
+
+
+def test_bytes_are_their_own_size(prepare_quickly: Prepare) -> None:
+    actual, kinds = _signs_computed("Abs", np.array([0, 1, 127, 128, 255], np.uint8), prepare_quickly)
+    assert actual.tolist() == [0, 1, 127, 128, 255]
+    assert "Abs" not in kinds
+
+
+def test_words_are_their_own_size(prepare_quickly: Prepare) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(np.uint32))
+    built = model([node("Abs", ["x"], ["y"])], [("x", (3,), kind)], [("y", (3,), kind)])
+    assert "Abs" not in [each.op_type for each in prepare_quickly(built).model.graph.node]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_what_is_no_number_has_no_sign(kind: type, prepare_quickly: Prepare) -> None:
+    actual, _ = _signs_computed("Sign", np.array([np.nan, -2, 0, 3, -np.inf], kind), prepare_quickly)
+    np.testing.assert_array_equal(actual, [np.nan, -1, 0, 1, -1])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.int64])
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+def test_what_is_shifted_out_is_gone(dtype: type[np.integer], direction: str) -> None:
+    limits, width = np.iinfo(dtype), np.iinfo(dtype).bits
+    values = np.array([limits.min, limits.max, 1, 5, limits.max - 9] * 7, dtype)
+    longest = 127 if limits.min else 255
+    distances = np.repeat(np.array([0, 1, width - 1, width, width + 1, longest, longest - 1], dtype), 5)
+    node = helper.make_node("BitShift", ["x", "d"], ["y"], direction=direction)
+    (found,) = sartor.backend.run_node(node, [values, distances])
+    wide = [
+        int(value) << int(by) if direction == "LEFT" else int(value) >> int(by)
+        for value, by in zip(values, distances, strict=True)
+    ]
+    np.testing.assert_array_equal(found, np.array([each % 2**width for each in wide], np.uint64).astype(dtype))

@@ -1,16 +1,18 @@
-"""Vectors of zeros are kept, their scale is 1 where it is more than multiplied by, and integers may be divided by 0."""
+"""Divisions by zero, extremes of NaN, and data without elements."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
+import sartor
 import sartor.backend
 from sartor.onnx_model.rewrites.number_types.stored_constants import with_narrow_doubles
-from tests.plugin.onnx_model.builders import FLOAT, Array, model, node, run
+from tests.plugin.onnx_model.builders import FLOAT, INT64, Array, ints, model, node, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 from tests.plugin.onnx_model.together import joined
 
@@ -106,3 +108,97 @@ def test_vectors_without_a_size_become_zeros(kind: type, order: int, prepare_qui
     # Constants of float64 are stored as float32, where the smallest one of float64 is 0.
     actual = run(with_narrow_doubles(prepare_quickly(built).model), {"x": values})["y"]
     np.testing.assert_allclose(actual, run(built, {"x": values})["y"], rtol=2e-3 if kind is np.float16 else 1e-6)
+
+
+_EXTREMES_X = np.array([np.nan, 1, np.nan, -3], np.float32)
+_Y = np.array([2, np.nan, np.nan, 0.5], np.float32)
+
+
+@pytest.mark.parametrize("constant", [None, _Y, np.array([2, 1, 0, 4], np.float32)])
+def test_nan_of_both_operands(constant: Array | None) -> None:
+    nodes = [
+        node(operator, operands, [f"{operator}{index}"], name=f"{operator}{index}")
+        for operator in ("Max", "Min")
+        for index, operands in enumerate((["x", "y"], ["y", "x"]))
+    ]
+    inputs = [("x", (4,), FLOAT), ("y", (4,), FLOAT)][: 2 if constant is None else 1]
+    outputs = [(each.output[0], (4,), FLOAT) for each in nodes]
+    built = model(nodes, inputs, outputs, {} if constant is None else {"y": constant})
+    feeds = {"x": _EXTREMES_X, "y": _Y} if constant is None else {"x": _EXTREMES_X}
+    actual = sartor.backend.prepare(built).run([*feeds.values()])
+    for value, expected in zip(actual, run(built, feeds).values(), strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_nan_of_the_first_of_several_operands(operator: str) -> None:
+    operands = {name: np.roll(np.array([np.nan, 1, -2, 3], np.float32), turn) for turn, name in enumerate("xyz")}
+    built = model(
+        [node(operator, [*operands], ["w"])], [(name, (4,), FLOAT) for name in operands], [("w", (4,), FLOAT)]
+    )
+    (found,) = sartor.backend.prepare(built).run([*operands.values()])
+    np.testing.assert_array_equal(found, run(built, operands)["w"])
+
+
+def test_a_constant_number_comes_first(prepare_quickly: Prepare) -> None:
+    built = model([node("Max", ["x", "zero"], ["y"])], [("x", (4,), FLOAT)], ["y"], {"zero": np.float32(0)})
+    (only,) = prepare_quickly(built).model.graph.node
+    assert (only.op_type, [*only.input]) == ("Max", ["zero", "x"])
+
+
+def test_nan_is_the_largest_of_a_selection() -> None:
+    values = np.array([[9, 1, np.nan, 3, 2, 10], [1, -np.inf, np.inf, np.nan, np.nan, 0]], np.float32)
+    nodes, results, constants = [], [], {}
+    for largest, count in itertools.product((0, 1), (1, 3, 6)):
+        y, i, k = (f"{letter}{largest}{count}" for letter in "yik")
+        nodes.append(node("TopK", ["x", k], [y, i], name=y, largest=largest))
+        results += [(y, (2, count), FLOAT), (i, (2, count), INT64)]
+        constants[k] = np.array([count])
+    built = model(nodes, [("x", (2, 6), FLOAT)], results, constants)
+    found = sartor.backend.prepare(built).run([values])
+    for value, expected in zip(found, run(built, {"x": values}).values(), strict=True):
+        np.testing.assert_array_equal(value, expected)
+
+
+_BFLOAT16 = TensorProto.BFLOAT16
+
+
+@pytest.mark.parametrize("is_kept", [0, 1])
+def test_a_mean_over_no_named_axes(is_kept: int, prepare_quickly: Prepare) -> None:
+    mean = node("ReduceMean", ["x", "axes"], ["y"], noop_with_empty_axes=is_kept)
+    built = model([mean], [("x", (2, 3), FLOAT)], ["y"], {"axes": ints()}, opset=18)
+    x = weights(2, 3)
+    expected = x if is_kept else x.mean(keepdims=True)
+    np.testing.assert_allclose(run(prepare_quickly(built).model, {"x": x})["y"], expected, rtol=1e-6)
+
+
+def test_an_index_without_numbers_is_that_of_the_whole_tensor(prepare_quickly: Prepare) -> None:
+    built = model(
+        [node("ScatterND", ["x", "places", "u"], ["y"])],
+        [("x", (2, 3), FLOAT), ("u", (1, 2, 3), FLOAT)],
+        ["y"],
+        {"places": np.empty((1, 0), np.int64)},
+    )
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node] == ["ScatterND"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "result"),
+    [
+        ("MatMul", [(20, 0), (0, 30)], (20, 30)),
+        ("Gemm", [(2, 0), (0, 3)], (2, 3)),
+        ("ReduceMean", [(2, 0)], (1, 1)),
+    ],
+)
+def test_sums_of_nothing_in_bfloat16_are_0(
+    operator: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], prepare_quickly: Prepare
+) -> None:
+    inputs = [(f"x{index}", shape, _BFLOAT16) for index, shape in enumerate(shapes)]
+    built = model([node(operator, [each[0] for each in inputs], ["y"])], inputs, [("y", result, _BFLOAT16)])
+    prepared = prepare_quickly(built, {name: shape for name, shape, _ in inputs}).model
+    assert operator not in [each.op_type for each in prepared.graph.node]
+    prepared.graph.node.append(helper.make_node("Cast", ["y"], ["wide"], to=FLOAT))
+    prepared.graph.output[0].CopyFrom(helper.make_tensor_value_info("wide", FLOAT, result))
+    del prepared.graph.input[:]
+    np.testing.assert_array_equal(run(prepared, {})["wide"], np.zeros(result))

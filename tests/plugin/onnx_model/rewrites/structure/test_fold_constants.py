@@ -1,4 +1,4 @@
-"""Constants are folded to what ONNX Runtime computes, or left."""
+"""Constants are folded or left, forms on which IREE fails are gone, and functions that stay are named."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnx.inliner
 import pytest
 from onnx import TensorProto, helper
 
+from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.rewrites.structure.fold_constants import fold_constants
-from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, Array, ints, model, node, run, weights
+from sartor.onnx_model.rewrites.structure.inline_functions import inline_functions
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, Array, X, ints, model, node, run, weights
+from tests.plugin.onnx_model.builders import model as built
+from tests.plugin.onnx_model.cases import CASES
+from tests.plugin.onnx_model.conftest import Prepare
 
 _MOST_F16 = np.full((1, 4096), 100, np.float16)
 _ONE_HOT = {"i": ints(1), "n": np.array(3)}
@@ -134,3 +141,43 @@ def test_operands_whose_dimensions_are_named_are_not_folded_before_they_are_alig
     ]
     built = model(nodes, [("x", (3, 3), FLOAT)], ["y"], {"c": weights(3, 3), "d": weights(3)}, opset=6)
     assert not fold_constants(built)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in CASES if name.startswith("left_out")))
+def test_operands_end_with_one_that_is_given(name: str, prepare_quickly: Prepare) -> None:
+    assert any(not item.input[-1] for item in CASES[name]().graph.node)
+    assert all(item.input[-1] for item in prepare_quickly(CASES[name]()).model.graph.node)
+
+
+@pytest.mark.parametrize("kind", [TensorProto.UINT8, TensorProto.UINT32, TensorProto.INT32])
+def test_unsigned_numbers_are_their_absolute_values(kind: int, prepare_quickly: Prepare) -> None:
+    prepared = prepare_quickly(built([node("Abs", ["x"], ["y"])], [("x", (2, 3), kind)], [("y", None, kind)]))
+    assert any(item.op_type == "Abs" for item in prepared.model.graph.node) == (kind == TensorProto.INT32)
+
+
+def test_products_of_nothing_are_zeros(prepare_quickly: Prepare) -> None:
+    assert [item.op_type for item in prepare_quickly(CASES["sums_of_nothing"]()).model.graph.node] == []
+
+
+def test_what_has_no_elements_is_not_computed(prepare_quickly: Prepare) -> None:
+    nodes = [node("Slice", ["x", "n", "n", "last"], ["e"]), node("Relu", ["e"], ["y"]), node("Relu", ["x"], ["z"])]
+    prepared = prepare_quickly(built(nodes, X, ["y", "z"], {"n": [0], "last": [3]}))
+    assert [item.output[0] for item in prepared.model.graph.node] == ["z"]
+
+
+def test_message_of_the_inliner_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("/onnx/inliner/inliner.cc:123: ProcessGraph: Assertion `false` failed")
+
+    monkeypatch.setattr(onnx.inliner, "inline_local_functions", refuse)
+    function = helper.make_function(
+        "own", "F", ["a"], ["b"], [node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 17)]
+    )
+    built = model([helper.make_node("F", ["x"], ["y"], "call", domain="own")], [("x", (2,), FLOAT)], ["y"])
+    built.functions.append(function)
+    built.opset_import.append(helper.make_opsetid("own", 1))
+    with pytest.raises(
+        UnsupportedModelError, match=r"the function of node 'call' cannot be inlined .*export it"
+    ) as found:
+        inline_functions(built)
+    assert "inliner.cc" not in str(found.value)

@@ -1,4 +1,4 @@
-"""Assignments to the elements that a mask selects, as PyTorch exports them: the result has a fixed shape."""
+"""Assignments by masks, rows that are as long as the largest number given, and selections that are sorted."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
-from tests.plugin.onnx_model.builders import FLOAT, Array, Value, ints, model, node, run
+from sartor.onnx_model.rewrites.structure.sorted_selections import sort_selections
+from tests.plugin.onnx_model.builders import FLOAT, INT64, MS, Array, Value, ints, model, node, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
 _SHAPE = (3, 5)
@@ -108,3 +109,110 @@ def test_a_fixed_number_of_values_at_places_that_depend_on_data_is_refused(prepa
     constants = {**_LIMIT, "zero": ints(0), "source": np.ones(15, np.float32), "places": np.zeros((15, 2), np.int64)}
     with pytest.raises(UnsupportedModelError, match=r"\(ScatterND\).* fixed number of places"):
         prepare_quickly(model(nodes, _X, ["y"], constants))
+
+
+_WIDTH = 16
+_COUNTED = (
+    node("ReduceMax", ["at"], ["top"], keepdims=0),
+    node("Add", ["top", "one"], ["count"]),
+    node("Range", ["zero", "count", "one"], ["places"]),
+    node("Cast", ["places"], ["real"], to=FLOAT),
+)
+_ANGLES = (
+    node("Unsqueeze", ["real", "last"], ["column"]),
+    node("Mul", ["column", "frequencies"], ["half"], name="angles"),
+    node("Concat", ["half", "half"], ["whole"], axis=-1),
+)
+_CONSTANTS: dict[str, Array | np.int64] = {
+    "zero": np.int64(0),
+    "one": np.int64(1),
+    "last": ints(1),
+    "frequencies": (1e2 ** (-np.arange(_WIDTH // 2) / 8)).astype(np.float32),
+    "square": weights(_WIDTH, _WIDTH),
+}
+
+
+def _gathering(*nodes: NodeProto, table: str) -> ModelProto:
+    taking = node("Gather", [table, "at"], ["y"])
+    return model([*_COUNTED, *nodes, taking], [("at", (2, 3), INT64)], [("y", None, FLOAT)], _CONSTANTS)
+
+
+def _rotary() -> ModelProto:
+    nodes = [
+        node("Cos", ["half"], ["cos"]),
+        node("Sin", ["half"], ["sin"]),
+        node("RotaryEmbedding", ["x", "at", "cos", "sin"], ["y"], domain=MS),
+    ]
+    inputs: list[Value] = [("x", (2, 4, 3, _WIDTH), FLOAT), ("at", (2, 3), INT64)]
+    return model([*_COUNTED, *_ANGLES, *nodes], inputs, [("y", (2, 4, 3, _WIDTH), FLOAT)], _CONSTANTS)
+
+
+MODELS = {
+    "angles": lambda: _gathering(*_ANGLES, node("Cos", ["whole"], ["cos"]), table="cos"),
+    "products": lambda: _gathering(*_ANGLES, node("MatMul", ["whole", "square"], ["turned"]), table="turned"),
+    "numbers": lambda: _gathering(node("Sub", ["one_and_a_half", "real"], ["less"]), table="less"),
+    "rotary": _rotary,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("at", [[[0, 5, 2], [1, 1, 0]], [[100, 3, -1], [-101, 7, 99]], [[2, 2, 2], [0, 0, 0]]])
+def test_rows_are_those_of_the_table(name: str, at: list[list[int]], prepare_quickly: Prepare) -> None:
+    _CONSTANTS["one_and_a_half"] = np.full(1, 1.5, np.float32)
+    built = MODELS[name]()
+    prepared = prepare_quickly(built).model
+    assert "Range" not in {each.op_type for each in prepared.graph.node}
+    feeds = {"x": weights(2, 4, 3, _WIDTH), "at": np.abs(at) if name == "rotary" else np.array(at)}
+    feeds = {value.name: feeds[value.name] for value in built.graph.input}
+    np.testing.assert_allclose(run(prepared, feeds)["y"], run(built, feeds)["y"], 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        node("CumSum", ["real", "zero"], ["table"]),
+        node("Softmax", ["real"], ["table"], axis=0),
+        node("Div", ["real", "length"], ["table"]),
+    ],
+    ids=lambda mixing: str(mixing.op_type),
+)
+def test_rows_that_depend_on_others_are_not_taken_alone(mixing: NodeProto, prepare_quickly: Prepare) -> None:
+    built = _gathering(node("ReduceMax", ["real"], ["length"]), mixing, table="table")
+    with pytest.raises(UnsupportedModelError, match="Range"):
+        prepare_quickly(built)
+
+
+def test_selections_are_sorted_once() -> None:
+    nodes = [
+        node("Neg", ["x"], ["before"]),
+        node("TopK", ["before", "k"], ["some", "at"], sorted=0),
+        node("Exp", ["some"], ["behind"]),
+        node("Abs", ["x"], ["beside"]),
+        node("TopK", ["x", "k"], ["sorted", "too"]),
+    ]
+    outputs = ["before", "some", "behind", "beside", "sorted"]
+    built = model(nodes, [("x", (9,), FLOAT)], outputs, {"k": ints(4)})
+    assert sort_selections(built) == ("topk",)
+    assert sort_selections(built) == ()
+
+
+def test_selections_in_a_body_are_sorted() -> None:
+    returned = [helper.make_tensor_value_info("z", FLOAT, [4])]
+    select = [node("TopK", ["x", "k"], ["z", "at"], sorted=0)]
+    cut = [node("Slice", ["x", "zero", "k"], ["z"])]
+    branches = {
+        "then_branch": helper.make_graph(select, "then", [], returned),
+        "else_branch": helper.make_graph(cut, "else", [], returned),
+    }
+    nodes = [node("If", ["c"], ["y"], **branches), node("Abs", ["x"], ["beside"])]
+    inputs = [("x", (9,), FLOAT), ("c", (), TensorProto.BOOL)]
+    built = model(nodes, inputs, ["y", "beside"], {"k": ints(4), "zero": ints(0)})
+    assert sort_selections(built) == ("topk",)
+
+
+def test_a_selection_from_constants_is_sorted(prepare_quickly: Prepare) -> None:
+    table = weights(100)
+    nodes = [node("TopK", ["c", "k"], ["some", "at"], sorted=0), node("Mul", ["x", "some"], ["y"])]
+    built = model(nodes, [("x", (5,), FLOAT)], ["y"], {"c": table, "k": ints(5)})
+    prepared = prepare_quickly(built).model
+    np.testing.assert_array_equal(run(prepared, {"x": np.ones(5, np.float32)})["y"], np.sort(table)[:-6:-1])

@@ -1,16 +1,19 @@
-"""Operators that ONNX Runtime runs on GPUs only: the lowered model computes what standard operators compute."""
+"""Operators that have counterparts in the standard, of old sets too, and those that are refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import NodeProto
+from onnx import ModelProto, NodeProto, helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.rewrites.operator_sets.contrib.refused import CONTRIB_REASONS
+from sartor.onnx_model.rewrites.operator_sets.expand_operators import CONTRIB_OPERATORS
 from sartor.reference.random_inputs import sample_inputs
-from tests.plugin.onnx_model.builders import FLOAT, MS, Value, ints, model, node, relative_error, run, weights
+from tests.plugin.onnx_model.builders import FLOAT, FLOAT16, MS, Value, ints, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
 _IMAGE: list[Value] = [("x", (2, 5, 6, 4), FLOAT)]
@@ -110,3 +113,65 @@ def test_softmax_with_bias_over_outer_dimensions_is_refused(prepare_quickly: Pre
     item = node("BiasSoftmax", ["x", "b"], ["y"], domain=MS, axis=1, is_inner_broadcast=0)
     with pytest.raises(UnsupportedModelError, match=r"node 'biassoftmax' .*save the model without"):
         prepare_quickly(model([item], _ROWS, ["y"], {"b": weights(2, 1, 8)}))
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands"),
+    [("FastGelu", ["x"]), ("SkipLayerNormalization", ["x", "x", "g", "b"]), ("FusedMatMul", ["x", "w"])],
+)
+def test_softmax_of_an_old_opset_follows(operator: str, operands: list[str], prepare_quickly: Prepare) -> None:
+    nodes = [
+        node(operator, operands, ["a"], domain=MS),
+        node("QuickGelu", ["a"], ["q"], domain=MS),
+        node("Softmax", ["q"], ["y"], axis=1),
+    ]
+    constants = {"g": weights(8), "b": weights(8, seed=1), "w": weights(8, 6)}
+    old = model(nodes, [("x", (2, 5, 8), FLOAT)], ["y"], constants, opset=11)
+    feeds = sample_inputs(old, 3)
+    assert relative_error(run(prepare_quickly(old).model, feeds)["y"], run(old, feeds)["y"]) <= 1e-5
+
+
+@pytest.mark.parametrize("operator", ["FusedMatMul", "TransposeMatMul"])
+@pytest.mark.parametrize(("left", "right"), [((4, 8), (2, 8, 5)), ((8,), (2, 8, 5)), ((2, 4, 8), (8,))])
+def test_a_product_has_the_rank_of_its_longer_operand(
+    operator: str, left: tuple[int, ...], right: tuple[int, ...], prepare_quickly: Prepare
+) -> None:
+    """Less one for each vector."""
+    nodes = [node(operator, ["a", "b"], ["m"], domain=MS), node("Softmax", ["m"], ["y"], axis=1)]
+    old = model(nodes, [("a", left, FLOAT), ("b", right, FLOAT)], ["y"], opset=12)
+    feeds = sample_inputs(old, 3)
+    assert relative_error(run(prepare_quickly(old).model, feeds)["y"], run(old, feeds)["y"]) <= 1e-5
+
+
+@pytest.mark.parametrize("operator", ["LayerNormalization", "SimplifiedLayerNormalization"])
+def test_a_norm_has_the_type_of_its_scale(operator: str, prepare_quickly: Prepare) -> None:
+    """Though not that of its values, which ONNX Runtime computes in f32."""
+    nodes = [node(operator, ["x", "g"], ["n"]), node("Softmax", ["n"], ["y"], axis=1)]
+    old = model(nodes, [("x", (2, 5, 8), FLOAT16)], ["y"], {"g": weights(8)}, opset=12)
+    feeds = {"x": weights(2, 5, 8, seed=1).astype(np.float16)}
+    assert relative_error(run(prepare_quickly(old).model, feeds)["y"], run(old, feeds)["y"]) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "message"),
+    [
+        ("BeamSearch", MS, "runs a decoder an unknown number of times; export the decoder"),
+        ("PagedAttention", MS, "keeps keys and values .*export the model without a cache"),
+        ("SparseToDenseMatMul", MS, "not supported; export the model without"),
+        ("Conv", "com.ms.internal.nhwc", "ORT_ENABLE_EXTENDED"),
+        ("ATen", "org.pytorch.aten", "calls a function of PyTorch.*export the model"),
+        ("EfficientNMS_TRT", "TRT", "operator set 'TRT', which is not known; export the model"),
+    ],
+)
+def test_refusal_names_node_reason_and_way_out(
+    operator: str, domain: str, message: str, save_and_load: Callable[[ModelProto | bytes], ModelProto]
+) -> None:
+    built = model([node(operator, ["x"], ["y"], domain=domain, name="odd")], [("x", (2, 3), FLOAT)], ["y"])
+    if domain != MS:
+        built.opset_import.append(helper.make_opsetid(domain, 1))
+    with pytest.raises(UnsupportedModelError, match=rf"node 'odd' \({domain}\.{operator}\) .*{message}"):
+        save_and_load(built)
+
+
+def test_no_operator_is_both_lowered_and_refused() -> None:
+    assert not CONTRIB_OPERATORS & set(CONTRIB_REASONS)

@@ -1,4 +1,4 @@
-"""Plans that run whole beside the best one, with times that a test says."""
+"""Contenders: plans on one device, with the least regret, and rivals of the best."""
 
 from __future__ import annotations
 
@@ -9,18 +9,66 @@ from typing import cast
 import pytest
 
 from sartor.costing.time_budget import TimeBudget
+from sartor.planning.contenders.one_device_plans import home_plans
+from sartor.planning.contenders.regret_plans import of_call, weighted
 from sartor.planning.contenders.rival_plans import Incumbent, rival_plans
 from sartor.planning.plan_selector import PlanSelector
+from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.profiling.profiler import Profiler
 from sartor.profiling.refinement import Refined
 from sartor.profiling.refiner import Refiner
+from sartor.progress import silent
 from sartor.tuning.cost_tables.in_network import InNetworkTimes
 from sartor.tuning.cost_tables.tables import Tables
-from sartor.tuning.selection.problem.limits import UNLIMITED
+from sartor.tuning.measuring.tuner import Tuner
+from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
+from sartor.tuning.selection.problem.limits import UNLIMITED, Limits
 from tests.importing import ImportedOf
 from tests.plugin.planning.selecting_fakes import FakeTuner, selector, tables_of
+from tests.plugin.planning.two_devices import CONFIG, tables, transfers
 from tests.plugin.profiling.test_refiner import FakeProfiler
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(1e-5, [("cpu",)]), (1e-2, [])])
+def test_the_best_plan_on_the_cpu_runs_beside_a_mixed_one(
+    imported_of: ImportedOf, seconds: float, expected: list[tuple[str, ...]]
+) -> None:
+    imported = imported_of("lenet")
+    solver = PlanSolver(imported, cast(Tuner, FakeTuner()), CONFIG.planning, silent)
+    selector = PlanSelector(solver, CONFIG.error_budget)
+    costs = tables(imported, transfers(seconds, seconds))
+    selected, costs = selector.select(costs, Limits())
+    found, _ = home_plans(selector, costs, selected, Limits())
+    assert [each.devices for each in found] == expected
+
+
+class Named:
+    """As much of a variant as tables need."""
+
+    def __init__(self, descriptor: str) -> None:
+        self.descriptor = descriptor
+
+
+def measured(name: str, seconds: float, *baseline: float) -> Measurement:
+    key = MeasurementKey("task", name, "source", "hardware", 1, "runtime", "backend")
+    return Measurement(key, Status.OK, (seconds,), baseline)
+
+
+def test_what_was_not_timed_with_the_sizes_of_a_call_takes_as_long_as_in_the_mean() -> None:
+    """Stock code is not timed with small sizes where it is too slow with the largest; it is not free."""
+    broken = Measurement(measured("broken", 1.0).key, Status.CRASHED)
+    rows = {"stock": measured("stock", 0.6), "fast": measured("fast", 0.2, 0.6), "broken": broken}
+    tables = Tables({"task": tuple(map(Named, rows))}, {"task": rows})  # type: ignore[arg-type]
+    large = of_call(tables, {"task": {"stock": measured("stock", 3.0), "fast": measured("fast", 1.0, 3.0)}})
+    small = of_call(tables, {"task": {"fast": measured("fast", 0.01)}})
+    assert [small.seconds("task", name) for name in rows] == [0.6, 0.01, None]
+    for share in (0.0, 0.25, 1.0):
+        found = weighted(tables, [large, small], [share, 1 - share])
+        expected = [share * 3.0 + (1 - share) * 0.6, share * 1.0 + (1 - share) * 0.01]
+        assert [found.seconds("task", name) for name in ("stock", "fast")] == pytest.approx(expected)
+        assert found.measured["task"]["broken"] is broken
+
 
 UNIT = 1e-3
 Times = Callable[[str, str], float]

@@ -1,14 +1,102 @@
-"""Options that ask for several plans in one file."""
+"""Options of the command line: choices, several values, and which files are used."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+from sartor.cli.options import used_files
+from sartor.cli.options.common import existing_file, read_shapes, read_sources
+from sartor.cli.options.compilation import CompileOptions
 from sartor.cli.options.several import read_shape_sets, read_targets
+from sartor.cli.options.used_files import model_files, module_files
 from sartor.errors import UsageError
+from sartor.policies import Double, Search
+from sartor.runtime.manifest import Manifest
 from sartor.settings.size_range import SizeRange
+from sartor.tuning.calibration.methods import CalibrationMethod
+from sartor.tuning.selection.problem.cost import Objective
+from tests.plugin.external_model import WEIGHTS, write_convolution
+from tests.runtime.conftest import MANIFEST
+
+
+def test_models_are_not_read_from_standard_input_or_pipes(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (Path("-"), Path("/dev/null"), pipe):
+        with pytest.raises(UsageError, match=f"'{path}' is not a regular file: standard input and pipes are not read"):
+            existing_file(path)
+
+
+def test_other_paths_are_not_taken_for_pipes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a file"):
+        existing_file(tmp_path)
+    with pytest.raises(UsageError, match="is not there"):
+        existing_file(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "name", "source"),
+    [
+        ("x=run=3/x.npy", ["x"], "x", "run=3/x.npy"),
+        ("x=run=3/x.npy", [], "x", "run=3/x.npy"),
+        ("x=1=zeros", ["x=1", "y"], "x=1", "zeros"),
+        ("x=1=a=b.npy", ["x", "x=1"], "x=1", "a=b.npy"),
+        ("other=a=b", ["x"], "other", "a=b"),
+    ],
+)
+def test_names_of_inputs_and_files_may_have_equals_signs(text: str, names: list[str], name: str, source: str) -> None:
+    assert read_sources([text], names) == {name: source}
+
+
+@pytest.mark.parametrize("text", ["x", "x=", "=zeros", "x=1="])
+def test_an_input_without_a_name_or_a_source_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="cannot be read, expected NAME=FILE"):
+        read_sources([text], ["x=1"])
+
+
+def test_sizes_have_as_many_digits_as_a_model_can_have() -> None:
+    assert read_shapes(["x=1,99999999999"]) == {"x": (1, 99999999999)}
+    with pytest.raises(UsageError, match="is no shape"):
+        read_shapes([f"x={'9' * 5000}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        ("objective", Objective),
+        ("search", Search),
+        ("double", Double),
+        ("calibration_method", CalibrationMethod),
+    ],
+)
+def test_an_option_takes_each_value_of_its_policy(name: str, policy: type[StrEnum]) -> None:
+    (literal, _) = get_args(get_type_hints(CompileOptions)[name])
+    assert {*get_args(literal)} == {value.value for value in policy}
+
+
+def test_a_model_has_weights_beside_it(tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    write_convolution(model)
+    assert model_files(model) == [("the model", model), ("weights of the model", (tmp_path / WEIGHTS).resolve())]
+    (tmp_path / WEIGHTS).unlink()
+    with pytest.raises(UsageError, match="which is missing from"):
+        model_files(model)
+
+
+def test_a_module_has_weights_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "model.vmfb"
+    assert module_files(module) == [("the module", module)]
+    module.touch()
+    monkeypatch.setattr(used_files, "open_module", lambda path: path)
+    manifest = Manifest(**(MANIFEST | {"parameters": {"model": "model.irpa"}}))  # type: ignore[arg-type]
+    monkeypatch.setattr(used_files, "find_manifest", lambda _: manifest)
+    assert module_files(module) == [("the module", module), ("weights of the module", tmp_path / "model.irpa")]
 
 
 @pytest.mark.parametrize(
