@@ -146,14 +146,20 @@ class Kernel:
         tied = [] if self.tied is None else [self.tied]
         return [*range(reads), *tied, *range(given, given + own), *range(reads, given)]
 
-    def _layout(self) -> str:
-        """The attribute that tells how bindings are used."""
-        bindings = self._bindings
+    def _layout(self, target: Target) -> str:
+        """The attribute that tells how bindings are used.
+
+        On a CPU buffers may be named when commands run, as those of IREE's own executables: a module with one binding
+        that has to be known when commands are recorded records all of them anew in each call.
+        """
+        bindings, is_late = self._bindings, target.device == "cpu"
         written = set(bindings[len(self.reads) :])
-        flags = ["" if index in written else ", ReadOnly" for index in range(max(bindings) + 1)]
+        read, rest = (', "ReadOnly|Indirect"', ", Indirect") if is_late else (", ReadOnly", "")
+        flags = [rest if index in written else read for index in range(max(bindings) + 1)]
         listed = ", ".join(f"#hal.pipeline.binding<storage_buffer{flag}>" for flag in flags)
         constants = f"constants = {len(self.symbols)}, " if self.symbols else ""
-        return f"#hal.pipeline.layout<{constants}bindings = [{listed}]>"
+        late = ", flags = Indirect" if is_late else ""
+        return f"#hal.pipeline.layout<{constants}bindings = [{listed}]{late}>"
 
     def _given(self, layout: str) -> str:
         """Lines that read the symbols, as ``%s0`` and so on."""
@@ -164,7 +170,7 @@ class Kernel:
         )
 
     def _shell(self, target: Target) -> str:
-        buffers, layout = (*self.reads, *self.results, *([self.flags] if self.flags else [])), self._layout()
+        buffers, layout = (*self.reads, *self.results, *([self.flags] if self.flags else [])), self._layout(target)
         is_invocation = self._is_invocation(target)
         space = ", #hal.descriptor_type<storage_buffer>" if is_invocation else ""
         lane = f"    %lane = {_LANE} x" if is_invocation else ""

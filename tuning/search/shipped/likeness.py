@@ -95,10 +95,11 @@ def predicted_seconds(
     learned = _learned(facts, variants, model, seen, core)
     known = [kin(each) in seen for each in variants]
     families = {family for _, family, *_ in seen}
+    # Kernels that take no longer than the least task tell of no pace.
     paces = [
-        max(found - _START, 0.0) / own
+        (found - _START) / own
         for each, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
-        if is_known and each.traits.cost is not None
+        if is_known and each.traits.cost is not None and found > _START
     ]
     pace = median(paces or [1.0])
     has_codes = any(each.traits.reads_codes for each in variants)
@@ -114,7 +115,7 @@ def predicted_seconds(
         if traits.reads_codes:
             return model.pace * own
         if (traits.fuses or traits.opens) and traits.estimate is not None:
-            return own
+            return max(own, _START)
         is_alone = traits.family is not None and traits.family not in families
         has_model = traits.cost is not None or (is_alone and traits.estimate is not None)
         return _START + pace * own if (is_alone or traits.instruction is not None) and has_model else found

@@ -1,7 +1,7 @@
 """The cost model of the package's times, trained when they were written: training takes a second or two.
 
-It lies beside the times, as arrays, with a fingerprint of these and of the features of some. Where that is not the
-present one, as features or times have changed since, the model is trained as if none was stored.
+It lies beside the times, as arrays, with a fingerprint of these, of the features of some, and of what is learned of
+those that were left out. Where that is not the present one the model is trained as if none was stored.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from sartor.tuning.search.boosting.trees import Trees
 from sartor.tuning.search.cost_model import CostModel, Sample
+from sartor.tuning.search.shipped.left_out import left_out
 
 # Of so many samples one is looked at for its features.
 _STEP = 50
@@ -48,8 +49,10 @@ def _beside(times: Path) -> Path:
 
 
 def _fingerprint(times: Path, samples: Sequence[Sample]) -> str:
-    """Changes with the times, and with what features say of them."""
+    """Changes with the times, with what features say of them, and with what is said of those that were left out."""
     hashed = hashlib.sha256(times.read_bytes())
     for sample in samples[::_STEP]:
         hashed.update(" ".join(f"{number:.6g}" for number in sample.features).encode())
+    for sample in left_out(samples):
+        hashed.update(f"{sample.facts} {sample.variant.descriptor} {sample.seconds:.6g}".encode())
     return hashed.hexdigest()

@@ -16,8 +16,10 @@ from sartor.codegen.kernels.emit.executable import Kernel
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.workgroup_counts import check_groups
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
+from sartor.codegen.linking.bench_module import bench_module
+from sartor.codegen.linking.pieces import Piece
 from sartor.codegen.mlir.dispatches import executable_target, lower
-from sartor.codegen.mlir.iree_compiler import ir
+from sartor.codegen.mlir.iree_compiler import inlined, ir, translate
 from sartor.codegen.routines import routines_for
 from sartor.codegen.routines.cuda.implicit import Implicit
 from sartor.errors import CompileError
@@ -55,6 +57,19 @@ def test_every_workgroup_knows_its_position() -> None:
         found = results[name].reshape(-1, 3, LANES)
         assert (found == found[..., :1]).all()
         assert found[..., 0].tolist() == [list(map(float, each)) for each in expected]
+
+
+@pytest.mark.parametrize("tied", [None, 0])
+def test_commands_that_call_kernels_are_recorded_once(tied: int | None) -> None:
+    """What records them is called when the module is loaded, as it takes no buffer of a call."""
+    kernel = SmallKernel(_doubled, [floats(1, 2, 3, 4), np.arange(12, dtype=np.float32)], 4, tied=tied)
+    (code,) = lower({"once": kernel.implementation}, HOST).values()
+    signature = list(kernel.kernel.reads), list(kernel.kernel.results)
+    text = bench_module(HOST, {"once": Piece("once", kernel.implementation, code)}, {"once": signature})
+    recorders = re.findall(
+        r"func private @\S+_memoize_apply\((.*?)\)", translate(inlined(text), HOST.flags, to="hal", start="flow")
+    )
+    assert recorders == ["", ""]
 
 
 def test_a_dimension_of_one_workgroup_is_a_constant() -> None:
@@ -96,8 +111,8 @@ def test_a_tied_result_has_no_binding_of_its_own(tied: int | None, bindings: lis
     kernel = Kernel("small", (one, one), (one, other), (1, 1, 1), LANES, tied)
     text = kernel.executable(HOST, lambda asm, memories, group: None)
     assert [int(each) for each in re.findall(r"binding\((\d)\)", text)] == bindings
-    (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\]>", text))
-    read_only = [part.endswith("ReadOnly>") for part in layout.split(", #")]
+    (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\], flags = Indirect>", text))
+    read_only = ["ReadOnly" in part for part in layout.split(", #")]
     assert read_only == [index != tied and index < 2 for index in range(max(bindings) + 1)]
     place = "tensor<4xf32>" if tied is None else f"%a{tied}"
     assert kernel.dispatch(["%a0", "%a1"]).endswith(f" : (tensor<4xf32>, tensor<4xf32>) -> ({place}, tensor<9xbf16>)")
@@ -109,8 +124,8 @@ def test_flags_are_a_last_buffer_of_zeros(tied: int | None, bindings: list[int])
     kernel = Kernel("small", (one, one), (one, other), (1, 1, 1), LANES, tied, flags=flags)
     text = kernel.executable(HOST, lambda asm, memories, group: None)
     assert [int(each) for each in re.findall(r"binding\((\d)\)", text)] == bindings
-    (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\]>", text))
-    read_only = [part.endswith("ReadOnly>") for part in layout.split(", #")]
+    (layout,) = set(re.findall(r"#hal.pipeline.layout<bindings = \[(.*?)\], flags = Indirect>", text))
+    read_only = ["ReadOnly" in part for part in layout.split(", #")]
     assert read_only == [index != tied and index < 2 for index in range(max(bindings) + 1)]
     zero, filled, dispatch = kernel.dispatch(["%a0", "%a1"]).splitlines()
     assert (zero, filled) == ("%zero = arith.constant 0 : i32", "  %flags = flow.tensor.splat %zero : tensor<16xi32>")
