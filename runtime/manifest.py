@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+LAST_FORMAT = 13
+"""The newest format, of manifests with a function for what is behind the last token of a prompt: versions that do not
+know it refuse it."""
 SHIFTED_FORMAT = 12
-"""The newest format, of manifests with inputs whose sizes are those that callers choose with an offset: versions that
-do not know it refuse it."""
+"""The format of manifests with inputs whose sizes are those that callers choose with an offset."""
 COUNTED_FORMAT = 11
 """The format of manifests with an input that the module fills with the number of positions before a call."""
 PROMPTS_FORMAT = 10
@@ -120,7 +122,7 @@ class Manifest:
     ``format`` is ``CACHES_FORMAT``, or ``COUNTED_FORMAT`` if an input is the number of positions before a call, which
     the function that keeps caches does not take;
     ``prompt`` is the function for several tokens of a prompt, which appends to the same caches; ``format`` is then
-    at least ``PROMPTS_FORMAT``.
+    at least ``PROMPTS_FORMAT``, or ``LAST_FORMAT`` if it tells from how many tokens on that is faster.
     """
 
     model: str
@@ -225,6 +227,17 @@ class Manifest:
         found = self.prompt
         entry = f"{self.entry}{PROMPT_SUFFIX}{STATEFUL_SUFFIX}"
         return None if found is None else Signature(entry, found.inputs, found.outputs)
+
+    @property
+    def last_signature(self) -> Signature | None:
+        """The function for several tokens of a prompt that gives what is behind one of them; None if there is none."""
+        from sartor.runtime.driver.cache import LAST_SUFFIX, PROMPT_SUFFIX
+        from sartor.runtime.driver.state import STATEFUL_SUFFIX
+
+        if (prompt := self.prompt) is None or not prompt.gives_last:
+            return None
+        entry = f"{self.entry}{PROMPT_SUFFIX}{LAST_SUFFIX}{STATEFUL_SUFFIX}"
+        return Signature(entry, prompt.inputs, self.stateful_signature.outputs)
 
     @property
     def passing_signatures(self) -> tuple[Signature, ...]:
@@ -392,8 +405,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > SHIFTED_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {SHIFTED_FORMAT}; update sartor")
+    if isinstance(found, int) and found > LAST_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {LAST_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

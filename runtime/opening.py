@@ -179,6 +179,8 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
         from sartor.runtime.driver.cache import TRUNCATE_SUFFIX
 
         needed += [prompt.entry, manifest.entry + TRUNCATE_SUFFIX]
+    if (last := manifest.last_signature) is not None:
+        needed.append(last.entry)
     if missing := [name for name in needed if name not in module.functions]:
         raise UsageError(f"{module.label} exports no function '{missing[0]}'")
     return found

@@ -36,7 +36,7 @@ from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_s
 from sartor.runtime.runs.row_limits import RowLimits
 from sartor.runtime.runs.short_calls import ShortCalls, are_plain
 from sartor.runtime.runs.small import SizedRuns, SmallRuns, is_small, known_shape
-from sartor.runtime.runs.state_access import StateAccess
+from sartor.runtime.runs.state_access import NO_PROMPTS, StateAccess
 from sartor.runtime.runs.token_parts import TokenParts
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class Session(StateAccess):
         self._own_thread = OwnThread()
         self._may_keep = self._has_small_runs()
         self._small: SmallRuns | None = None
-        tokens = self.prompt_tokens
-        self._parts = TokenParts(opened.signatures[0], opened.signatures[1], tokens) if tokens else None
+        tokens, least = self.prompt_tokens, self.least_prompt_tokens
+        self._parts = TokenParts(opened.signatures[0], opened.signatures[1], tokens, least) if tokens else None
         self._sized = SizedRuns(opened.signature) if opened.sizes and self._has_bound_runs() else None
         is_stateless = self._sized is not None and opened.states is None
         self._short = ShortCalls() if is_stateless and not opened.device.blocking else None
@@ -208,6 +208,30 @@ class Session(StateAccess):
                 self._keep_memory(signature)
         return arrays
 
+    def run_last(self, output_names: Sequence[str] | None, feeds: Feeds, count: int) -> list[Array]:
+        """Run a part of a prompt; returns what ``run`` would give for the last of its first ``count`` tokens.
+
+        Tokens behind these fill the part up, and are forgotten. What follows the last attention is computed for that
+        token alone.
+
+        Raises:
+            UsageError: as ``run``; also if the model takes no prompts, or there are not as many tokens.
+            DeviceError: if the device fails.
+        """
+        parts, manifest = self._parts, self._manifest
+        if parts is None or manifest is None:
+            raise UsageError(NO_PROMPTS)
+        parts.check(feeds, count)
+        selected, signature = self._interface.selected(output_names), manifest.last_signature
+        if signature is not None:
+            outputs = self._run(feeds, signature, [count - 1])
+            return owned(outputs, selected, self._interface.cuts, shared_inputs(feeds))
+        before, names = self.cached_positions, [output.name for output in self._interface.outputs()]
+        arrays = self.run(output_names, feeds)
+        if count < self.prompt_tokens:
+            self.truncate(before + count)
+        return parts.behind([names[index] for index in selected], arrays, count)
+
     def _run_inline(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[Array]:
         """As ``_run_arrays``, on the calling thread, unless the model cannot be opened there."""
         inline = self._opened_inline()
@@ -245,10 +269,10 @@ class Session(StateAccess):
             return feeds
         return self._noise.completed(feeds, merged([signature.inputs for signature in self._signatures]))
 
-    def _run(self, feeds: Feeds) -> list[DeviceArray]:
-        """All outputs, with counts."""
+    def _run(self, feeds: Feeds, signature: Signature | None = None, numbers: Sequence[int] = ()) -> list[DeviceArray]:
+        """All outputs, with counts; of the function that fits, or of one that takes numbers, too."""
         self._check_process()
-        signature = self._interface.fitting(feeds)
+        signature = signature or self._interface.fitting(feeds)
         arguments = self._interface.arguments(signature, feeds)
         with self._lock:
             self._overlap.begin_run()
@@ -258,18 +282,20 @@ class Session(StateAccess):
                 fences.wait(timeout=None)
                 self._in_flight.pop()
             else:
-                views = self._invoked(self._entry(signature), arguments)
+                views = self._invoked(self._entry(signature), arguments, numbers)
                 outputs = self._interface.results(signature, views)
             if self._states is not None and signature.entry + BOUND_SUFFIX not in self._functions:
                 outputs = self._states.apart(outputs)
             self._overlap.end_run()
         return outputs
 
-    def _invoked(self, entry: str, arguments: Sequence[DeviceArray]) -> Sequence[object]:
+    def _invoked(self, entry: str, arguments: Sequence[DeviceArray], numbers: Sequence[int] = ()) -> Sequence[object]:
         """What the module's function gives; the caller has the lock."""
-        program, states = self._open_program(), self._states
+        program, states, views = self._open_program(), self._states, [item.view for item in arguments]
         try:
-            return program.invoke(entry, [item.view for item in arguments])
+            if numbers and isinstance(program, Program):
+                return program.invoke(entry, views, numbers=numbers)
+            return program.invoke(entry, views)
         except DeviceError as error:
             if states is None:
                 raise

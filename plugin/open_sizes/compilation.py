@@ -39,8 +39,10 @@ from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
+from sartor.reference.tolerance import MOST_BY_ITSELF
 from sartor.samples.checked_samples import checked_samples
 from sartor.settings.size_range import OpenShapes, SizeRange
+from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
@@ -241,6 +243,7 @@ class _Making:
         cached: the model whose caches the file keeps; None if it keeps none.
         beside: another plan of the file, whose forms of weights are taken where that is hardly slower.
         heeded: what of the rounding that the model permits may be done.
+        permits_bytes: whether prompts may be rounded to 8 bits, as far as the model and the user's bound permit it.
     """
 
     opened: OpenImport
@@ -252,6 +255,7 @@ class _Making:
     cached: CachingModel | None = None
     beside: CheckedPlan | None = None
     heeded: Precision = Precision.PERMITTED
+    permits_bytes: bool = True
 
     def caching(self, model: Path, cut: CutModel) -> _Making:
         """The same of a file that keeps caches, of the user's model."""
@@ -266,21 +270,34 @@ class _Making:
         if prompts is None:
             return self.tuned()
         # Prompts first: most of a token's time goes into the bytes of weights, so that it can read them in any form.
-        second = replace(prompts, bench=prompts.bench.for_part(_PLANS), heeded=Precision.PERMITTED_WORDS).for_prompts()
+        permissions = self._prompt_permissions()
+        second = replace(prompts, bench=prompts.bench.for_part(_PLANS), heeded=permissions[0]).for_prompts()
         if second is None:
             return self.tuned()
-        # Errors of both plans add up in the caches, and 8 bits leave no room for others'.
+        # Errors of both plans add up in the caches.
         found, tuned, runner = replace(self, beside=second, heeded=Precision.F32)._plans()
         first = CheckedPlan.of(tuned, self.opened.model, runner)
         try:
             run = self._joined(first, second)
         except CompileError as error:
+            if permissions[1:]:
+                _LOG.warning("prompts are rounded to 16 bits alone, as the file is wrong otherwise: %s", error)
+                return replace(self, permits_bytes=False).tuned_with(prompts)
             _LOG.warning("a prompt takes a call for each of its tokens, as plans cannot be joined: %s", error)
             return self._published(found, replace(tuned, refined=first.refined), runner)
         made = self._tuned_artifact(found, first.refined, run, runner)
         sizes = (*made.sizes, f"prompts are taken by parts of {second.tokens} tokens")
         allowed = max(plan.runner.budget.accepted for plan in (first, second))
         return replace(made, sizes=sizes, allowed=allowed)
+
+    def _prompt_permissions(self) -> tuple[Precision, ...]:
+        """What of the rounding that the model permits prompts may do, the first of these that is right: 8 bits leave no
+        room for others' errors, unless the user's bound does."""
+        given = self.config.error_budget.given
+        is_narrow = given is None or (self.config.error_measure == RELATIVE and given <= MOST_BY_ITSELF)
+        if is_narrow or not self.permits_bytes:
+            return (Precision.PERMITTED_WORDS,)
+        return Precision.PERMITTED, Precision.PERMITTED_WORDS
 
     def _joined(self, first: CheckedPlan, second: CheckedPlan) -> NetRun:
         """Stage the file of both plans; returns its judged run.

@@ -92,7 +92,7 @@ class CheckedPlan:
     def _weighted(self) -> WeightedNetwork:
         recipe, imported = self.refined.recipe, self.imported
         net = SplitNetwork(recipe.graph, recipe.variants, imported.ranges, caches=cache_pairs(imported))
-        return WeightedNetwork(net, imported.weights)
+        return WeightedNetwork(net, imported.weights, self.refined.plan.measured)
 
     def joined(self, prompts: CheckedPlan, config: CompileConfig, bench: Bench) -> NetFiles:
         """The file with this plan, for tokens, and that for prompts.

@@ -148,24 +148,28 @@ class _Calls:
         return np.zeros(kept.shape, self._model.dtypes.get(name, kept.dtype))
 
     def _run(self, feeds: Mapping[str, Array], step: _Step, before: int) -> dict[str, Array]:
-        """Run the module, and forget what a call is filled up with.
+        """Run the module, and forget what a call is filled up with. A part of a prompt runs once more for what is
+        behind its last token alone, which takes the place of that.
 
         Raises:
             DeviceError: also if its caches have another length than they should.
         """
-        specs = self._signatures[step.filled].outputs
+        specs, last = self._signatures[step.filled].outputs, list[Array]()
         try:
             found = dict(zip((spec.name for spec in specs), self._session.run(None, feeds), strict=True))
-            if step.count == step.filled:
-                return found
-            self._session.truncate(before + step.count)
+            if step.count < step.filled:
+                self._session.truncate(before + step.count)
+            if step.filled > self._new:
+                self._session.truncate(before)
+                last = self._session.run_last(None, feeds, step.count)
         except UsageError as error:
             raise DeviceError(f"a call that keeps caches failed: {error}") from None
         others = {spec.name: spec.shape for spec in self._signatures[self._new].outputs}
-        for spec in specs:
+        for spec, behind in zip(specs, last, strict=bool(last)):
             for axis, (size, other) in enumerate(zip(spec.shape, others[spec.name], strict=True)):
                 if size != other:
-                    found[spec.name] = found[spec.name].take(range(step.count), axis)
+                    own = found[spec.name].take(range(step.count - 1), axis)
+                    found[spec.name] = np.concatenate([own, behind], axis)
         return found
 
     def _given(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sartor.runtime.driver.signature import TensorSpec
-from sartor.runtime.files.json_fields import Fields, listed, record, text, whole
+from sartor.runtime.files.json_fields import Fields, listed, record, text, truth, whole
 
 BEFORE = "sartor.before"
 """The name of the input that the module fills itself: the number of positions before a call, int64 of one element."""
@@ -18,6 +18,12 @@ FULL = "the caches are full"
 PROMPT_SUFFIX, TRUNCATE_SUFFIX = "$prompt", "$truncate"
 """What follows the entry's name in that of the function for prompts, before what follows that of each that keeps
 caches; and in that of the function that forgets the last positions."""
+
+LAST_SUFFIX = "$last"
+"""What follows ``PROMPT_SUFFIX`` in the name of the function that gives what is behind one token of a part."""
+
+# Files that do not tell: a part takes less time than a quarter of its tokens one by one.
+_QUARTER = 4
 
 DISAGREES = "is not the number of positions"
 """What it fails with where an input has another size than the caches with the call's own positions."""
@@ -68,12 +74,22 @@ class Prompt:
         inputs: those that are no caches.
         outputs: those that are no caches.
         plan: as JSON data, which is not checked here.
+        least: tokens from which on a call that is filled up takes less time than a call for each; 0 for more than a
+            quarter of ``tokens``.
+        gives_last: whether there is a function, too, that takes a part and gives what is behind one of its tokens.
     """
 
     tokens: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     plan: dict[str, Any]
+    least: int = 0
+    gives_last: bool = False
+
+    def __post_init__(self) -> None:
+        """Know from how many tokens on the function is worth a call."""
+        if not self.least:
+            object.__setattr__(self, "least", self.tokens // _QUARTER + 1)
 
     @staticmethod
     def read(content: object, where: str = "") -> Prompt:
@@ -84,9 +100,10 @@ class Prompt:
         """
         fields, specs = Fields(content, where), listed(TensorSpec.read)
         inputs, outputs = fields.take("inputs", specs), fields.take("outputs", specs)
-        found = Prompt(fields.take("tokens", whole), inputs, outputs, fields.take("plan", record))
+        known = fields.take("tokens", whole), inputs, outputs, fields.take("plan", record)
+        prompt = Prompt(*known, fields.take("least", whole, 0), fields.take("gives_last", truth, False))
         fields.end()
-        return found
+        return prompt
 
     def check(self, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
         """Make sure that it takes and gives what the function for one token does, but for sizes.
@@ -100,6 +117,8 @@ class Prompt:
                 raise ValueError("the function for prompts takes or gives something else than that for tokens")
         if self.tokens <= 1:
             raise ValueError(f"the function for prompts takes {self.tokens} tokens")
+        if not 1 < self.least <= self.tokens:
+            raise ValueError(f"the function for prompts is worth a call from {self.least} tokens on")
 
 
 def check_caches(caches: Sequence[Cache], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:

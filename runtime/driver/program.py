@@ -63,17 +63,29 @@ class Program:
             self._functions[name] = self._module.lookup_function(name)
         return self._functions[name]
 
-    def invoke(self, function: str, views: Sequence[Any], fences: Fences | None = None) -> list[Any]:
+    def invoke(
+        self, function: str, views: Sequence[Any], fences: Fences | None = None, numbers: Sequence[int] = ()
+    ) -> list[Any]:
         """Call an exported function on buffer views; returns the results' views, with fences before they are written.
+
+        Args:
+            function: its name.
+            views: what it takes first.
+            fences: what it takes behind all else, if it does not wait.
+            numbers: integers that it takes behind the views.
 
         Raises:
             DeviceError: if the device fails.
             UsageError: if the process was forked from the one that opened the device.
         """
         self.device.check_process()
-        inputs = rt.VmVariantList(len(views) + 2)
-        for argument in (*views, *((fences.ready, fences.finished) if fences else ())):
+        inputs = rt.VmVariantList(len(views) + len(numbers) + 2)
+        for argument in views:
             inputs.push_ref(argument.ref)
+        for number in numbers:
+            inputs.push_int(number)
+        for fence in (fences.ready, fences.finished) if fences else ():
+            inputs.push_ref(fence.ref)
         outputs = rt.VmVariantList(1)
         try:
             with self.device.waiting():

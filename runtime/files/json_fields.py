@@ -75,6 +75,11 @@ def whole(value: object, where: str) -> int:
     return _of_type(value, int, where, "an integer")
 
 
+def truth(value: object, where: str) -> bool:
+    """A truth value."""
+    return _of_type(value, bool, where, "a truth value")
+
+
 def number(value: object, where: str) -> bool | int | float:
     """A number or truth value."""
     if not isinstance(value, bool | int | float):

@@ -12,7 +12,7 @@ from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.generation.sampling import Sampling
 from sartor.runtime.runs.given_arguments import check_type
-from sartor.runtime.runs.interface import NodeArg
+from sartor.runtime.runs.interface import Feeds, NodeArg
 from sartor.runtime.runs.token_parts import next_part
 from sartor.runtime.session import Session
 
@@ -180,7 +180,8 @@ class _Decoder:
         self._has_begun, self._length = True, held
         left = [*tokens]
         while left:
-            count = next_part(len(left), self._part, self._session.most_positions - self._length)
+            room = self._session.most_positions - self._length
+            count = next_part(len(left), self._part, self._session.least_prompt_tokens, room)
             found, left = self._run(left[:count]), left[count:]
         return found
 
@@ -189,11 +190,13 @@ class _Decoder:
         count = self._part if len(part) > 1 else 1
         filled = [*part, *[part[-1]] * (count - len(part))]
         given = {each.name: self._given(each, filled) for each in self._inputs}
-        (found,) = self._session.run([self._logits], {**given, **self._further})
+        feeds: Feeds = {**given, **self._further}
+        if count > 1:
+            (found,) = self._session.run_last([self._logits], feeds, len(part))
+        else:
+            (found,) = self._session.run([self._logits], feeds)
         self._length += len(part)
-        if len(part) < count:
-            self._session.truncate(self._length)
-        return np.asarray(found[0, len(part) - 1])
+        return np.asarray(found[0, -1])
 
     def _given(self, value: NodeArg, tokens: Sequence[int]) -> Array:
         """An input of a call: the tokens, their positions, or a mask that hides no position."""

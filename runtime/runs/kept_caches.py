@@ -16,8 +16,6 @@ from sartor.runtime.mapping.heap import take_by_pages, take_huge_pages
 from sartor.runtime.runs.kept_states import given_states
 
 _LENGTH = TensorSpec("length", "int64", (1,))
-# Calls after which it is looked how full the caches are.
-_OFTEN = 64
 
 
 class KeptCaches:
@@ -42,7 +40,7 @@ class KeptCaches:
         self.advice = "begin again by reset() or restore()"
         # The buffers stay where they are as long as the module is loaded.
         self._shared = self.places() if program.device.host_memory else []
-        self._are_moved, self._calls = False, 0
+        self._are_moved = False
         if not self.length:
             self._take_by_pages()
 
@@ -52,7 +50,8 @@ class KeptCaches:
             take_by_pages(address, size)
 
     def _take_huge_pages(self) -> None:
-        """Let buffers that are half full have huge pages, as all of what lives is read in each call."""
+        """Let buffers that are half full have huge pages, as all of what lives is read in each call. That takes longer
+        than a call, so it is done where much is copied anyway."""
         if self._are_moved or not self._shared or 2 * self.length < self.most:
             return
         self._are_moved = True
@@ -98,9 +97,6 @@ class KeptCaches:
 
     def apart(self, outputs: Sequence[DeviceArray]) -> list[DeviceArray]:
         """Outputs of a call, which may have given a cache's memory as an output too, with copies of these."""
-        self._calls += 1
-        if not self._calls % _OFTEN:
-            self._take_huge_pages()
         return [upload(each.to_host(), each.device) if self._is_shared(each) else each for each in outputs]
 
     def _is_shared(self, array: DeviceArray) -> bool:

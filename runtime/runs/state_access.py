@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NO_CACHES = (
     "the model keeps no caches that grow; compile a decoder that takes and gives its caches, without --no-state"
 )
-_NO_PROMPTS = "the model takes one token a run, and forgets none of its positions but by reset() and restore()"
+NO_PROMPTS = "the model takes one token a run, and forgets none of its positions but by reset() and restore()"
 
 
 class StateAccess(ABC):
@@ -77,6 +77,13 @@ class StateAccess(ABC):
         prompt = None if self._manifest is None or self._states is None else self._manifest.prompt
         return 0 if prompt is None else prompt.tokens
 
+    @property
+    def least_prompt_tokens(self) -> int:
+        """From how many tokens on a part of a prompt, filled up, takes less time than a run for each; 0 if the model
+        takes one only."""
+        prompt = None if self._manifest is None or self._states is None else self._manifest.prompt
+        return 0 if prompt is None else prompt.least
+
     def truncate(self, length: int) -> None:
         """Forget the positions that the caches have behind the first ``length``, as of tokens that filled up a prompt.
 
@@ -91,7 +98,7 @@ class StateAccess(ABC):
             if not isinstance(states, KeptCaches):
                 raise UsageError(_NO_CACHES)
             if not self.prompt_tokens:
-                raise UsageError(_NO_PROMPTS)
+                raise UsageError(NO_PROMPTS)
             if length < 0:
                 raise UsageError(f"length is {length}, expected 0 or more")
             states.truncate(length)

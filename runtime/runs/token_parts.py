@@ -14,21 +14,19 @@ import numpy as np
 from sartor.errors import SartorError, UsageError
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 
-# A part of a prompt takes less time than a quarter of its tokens one by one.
-_WORTH = 4
-
 _Places = Mapping[str, tuple[int, ...]]
 
 
-def next_part(left: int, tokens: int, room: int) -> int:
+def next_part(left: int, tokens: int, least: int, room: int) -> int:
     """How many of the tokens that are left the next run takes: one, or up to those of a part, to which it is filled up.
 
     Args:
         left: tokens to be run.
         tokens: of a part; 0 if there is none.
+        least: tokens from which on a part takes less time than a run for each.
         room: positions that are free.
     """
-    return min(left, tokens) if 0 < tokens < left * _WORTH and tokens <= room else 1
+    return min(left, tokens) if 0 < tokens <= room and left >= least else 1
 
 
 class Decoding(Protocol):
@@ -56,10 +54,11 @@ class TokenParts:
         one: what a run of one token takes and gives.
         many: what a run of a part of a prompt takes and gives.
         tokens: of a part.
+        least: tokens from which on a part takes less time than a run for each.
     """
 
-    def __init__(self, one: Signature, many: Signature, tokens: int) -> None:
-        self._many, self._tokens = many, tokens
+    def __init__(self, one: Signature, many: Signature, tokens: int, least: int) -> None:
+        self._many, self._tokens, self._least = many, tokens, least
         self._taken, self._given = _places(one.inputs, many.inputs), _places(one.outputs, many.outputs)
         self._rows = {
             spec.name: tuple(axis for axis, size in enumerate(spec.shape) if size is None) for spec in one.inputs
@@ -73,6 +72,28 @@ class TokenParts:
         if len(inputs) < len(feeds) or any(inputs[spec.name].ndim != len(spec.shape) for spec in self._many.inputs):
             return {}
         return inputs if self._count(inputs) not in (0, 1, self._tokens) else {}
+
+    def check(self, feeds: object, count: int) -> None:
+        """Make sure that inputs are a part of a prompt, and ``count`` some of its tokens.
+
+        Raises:
+            UsageError: if not.
+        """
+        given = feeds if isinstance(feeds, Mapping) else {}
+        arrays = {name: array for name, array in given.items() if name in self._taken}
+        if arrays.keys() != self._taken.keys() or self._count(arrays) != self._tokens:
+            raise UsageError(f"the inputs are no part of a prompt, which has {self._tokens} tokens")
+        if not 1 <= count <= self._tokens:
+            raise UsageError(f"count is {count}, expected one of the part's {self._tokens} tokens")
+
+    def behind(self, names: Sequence[str], outputs: Sequence[Array], count: int) -> list[Array]:
+        """What a run of a part gave for the last of its first ``count`` tokens."""
+        rows = list[Array]()
+        for name, output in zip(names, outputs, strict=True):
+            for axis in self._given[name]:
+                output = output.take(range(count - 1, count), axis)
+            rows.append(output)
+        return rows
 
     def _count(self, inputs: Mapping[str, Array]) -> int:
         """How many tokens inputs have; 0 if they differ."""
@@ -127,7 +148,7 @@ class TokenParts:
         What has no axis of tokens is right behind whole parts alone.
         """
         is_whole = left >= self._tokens or all(self._given[name] for name in names)
-        return next_part(left, self._tokens, room) if is_whole else 1
+        return next_part(left, self._tokens, self._least, room) if is_whole else 1
 
     def _cut(self, feeds: Mapping[str, Array], done: int, filled: int, count: int, before: int) -> dict[str, Array]:
         """The inputs of a run with the tokens behind the first ``done``, filled up with the last one."""

@@ -17,7 +17,7 @@ from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declara
 from sartor.runtime.driver.state import State
 from sartor.runtime.foreign import read_signature
 from sartor.runtime.manifest import (
-    SHIFTED_FORMAT,
+    LAST_FORMAT,
     STATES_FORMAT,
     Manifest,
     find_manifest,
@@ -156,7 +156,7 @@ def test_text_that_is_no_manifest_is_refused(text: str) -> None:
 
 
 def test_a_newer_format_asks_for_an_update(make_manifest: Make) -> None:
-    content = json.loads(make_manifest().to_json()) | {"format": SHIFTED_FORMAT + 1, "surprise": 1}
+    content = json.loads(make_manifest().to_json()) | {"format": LAST_FORMAT + 1, "surprise": 1}
     with pytest.raises(UsageError, match="update sartor"):
         Manifest.from_json(json.dumps(content))
 

@@ -109,7 +109,12 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
 
 
 def computed_apart(
-    symbol: str, taken: Sequence[str], given: Sequence[str], lines: Sequence[str], fences: Sequence[str] = ("%signal",)
+    symbol: str,
+    taken: Sequence[str],
+    given: Sequence[str],
+    lines: Sequence[str],
+    fences: Sequence[str] = ("%signal",),
+    numbers: Sequence[str] = (),
 ) -> tuple[str, list[str], list[str]]:
     """A function of its own for what is computed, which its caller waits for.
 
@@ -122,18 +127,20 @@ def computed_apart(
         given: buffer views that ``lines`` define.
         lines: what is computed; they signal the fences.
         fences: their names, in both functions.
+        numbers: arguments of type i64, in both functions.
 
     Returns:
         The function, the caller's lines that call it and wait, and the names of what it gives there.
     """
     name, results = f"@{symbol}{_APART_SUFFIX}", views(len(given))
-    arguments = ", ".join([typed_views(taken), *(f"{fence}: !hal.fence" for fence in fences)]).removeprefix(", ")
-    types = ", ".join([*["!hal.buffer_view"] * len(taken), *["!hal.fence"] * len(fences)])
+    others = [*(f"{number}: i64" for number in numbers), *(f"{fence}: !hal.fence" for fence in fences)]
+    arguments = ", ".join([typed_views(taken), *others]).removeprefix(", ")
+    types = ", ".join([*["!hal.buffer_view"] * len(taken), *["i64"] * len(numbers), *["!hal.fence"] * len(fences)])
     returned = f"util.return {', '.join(given)} : {results}" if given else "util.return"
     heading = f"private {name}({arguments}) -> ({results}) attributes {{inlining_policy = #util.inline.never}}"
     function = "\n".join([f"util.func {heading} {{", *lines, returned, "}"])
     defined = {0: "", 1: "%given = "}.get(len(given), f"%given:{len(given)} = ")
-    call = f"{defined}util.call {name}({', '.join([*taken, *fences])}) : ({types}) -> ({results})"
+    call = f"{defined}util.call {name}({', '.join([*taken, *numbers, *fences])}) : ({types}) -> ({results})"
     names = [f"%given#{index}" for index in range(len(given))] if len(given) > 1 else ["%given"][: len(given)]
     return function, [*new_fence(*fences), call, *await_fence(*fences)], names
 

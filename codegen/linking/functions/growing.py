@@ -47,6 +47,9 @@ DISAGREES = "is not the number of positions"
 SHORTER = "the caches hold fewer positions"
 """What truncating fails with where there are not as many positions."""
 TRUNCATE_SUFFIX = "$truncate"
+LAST = "%last"
+"""The argument, of type i64, that tells behind which of its tokens a call gives outputs; later ones are forgotten."""
+_NO_TOKEN = "the last token is none of the call's"
 _BUFFER = "!hal.buffer"
 _LENGTH, _COUNT = "@caches$length", "tensor<1xi64>"
 _VALUE = re.compile(r"%[\w$]+")
@@ -79,12 +82,23 @@ def growing_functions(
     ]
 
 
-def growing_step(entry: Entry, caches: Sequence[CachePair], lines: Sequence[str], returned: Sequence[str]) -> str:
+def growing_step(
+    entry: Entry,
+    caches: Sequence[CachePair],
+    lines: Sequence[str],
+    returned: Sequence[str],
+    *,
+    has_last: bool = False,
+) -> str:
     """A further function that appends to the caches of ``growing_functions``, and takes another number of positions.
 
-    Arguments and errors are those of ``growing_functions``.
+    Other arguments and errors are those of ``growing_functions``.
+
+    Args:
+        entry, caches, lines, returned: as there.
+        has_last: whether the function takes ``LAST`` behind its inputs, which ``lines`` read.
     """
-    return _Step(_Storage(entry, caches), lines, returned).function()
+    return _Step(_Storage(entry, caches), lines, returned, has_last=has_last).function()
 
 
 def truncating_function(entry: Entry) -> str:
@@ -202,8 +216,11 @@ class _Storage:
 class _Step:
     """The function that computes: it takes the inputs and gives the outputs that belong to no cache."""
 
-    def __init__(self, storage: _Storage, lines: Sequence[str], returned: Sequence[str]) -> None:
+    def __init__(
+        self, storage: _Storage, lines: Sequence[str], returned: Sequence[str], *, has_last: bool = False
+    ) -> None:
         self._storage, self._returned = storage, returned
+        self._numbers = [LAST] if has_last else []
         entry = storage.entry
         self._sizes = OpenSizes(entry)
         self._rows = self._sizes.values([storage.symbol])[0]
@@ -242,17 +259,19 @@ class _Step:
             *exports,
         ]
         fences = ["%signal", *(f"%written{number}" for number in range(len(storage.caches)))]
-        function, called, results = computed_apart(symbol, taken, [f"%o{index}" for index in given], computed, fences)
+        function, called, results = computed_apart(
+            symbol, taken, [f"%o{index}" for index in given], computed, fences, self._numbers
+        )
+        arguments = ", ".join([typed_views(taken), *(f"{number}: i64" for number in self._numbers)])
         return "\n".join(
             [
                 function,
-                f"util.func public @{symbol}({typed_views(taken)}) -> ({views(len(given))}) "
-                "attributes {iree.abi.stub} {",
+                f"util.func public @{symbol}({arguments}) -> ({views(len(given))}) attributes {{iree.abi.stub}} {{",
                 *BEGUN,
                 *self._positions(),
                 *self._checks(),
                 *called,
-                *_set_length(self._rows),
+                *(self._keep_until_last() if self._numbers else _set_length(self._rows)),
                 f"util.return {', '.join(results)} : {views(len(given))}",
                 "}",
             ]
@@ -269,6 +288,10 @@ class _Step:
         """Lines that end a call for whose positions there is no room, or about which an input does not agree."""
         storage = self._storage
         yield from storage.check_room(self._rows)
+        for number in self._numbers:
+            yield f"%part = arith.constant {storage.new} : i64"
+            yield f"%within = arith.cmpi ult, {number}, %part : i64"
+            yield f"cf.assert %within, {quoted(_NO_TOKEN)}"
         yield from self._sizes.read(storage.symbol)
         for index in self._taken:
             for axis, dim in enumerate(storage.entry.inputs[index].logical.dims or ()):
@@ -280,6 +303,16 @@ class _Step:
                     what = DISAGREES if dim.symbol == storage.symbol else f"is not {dim.symbol.name}"
                     said = f"the size of '{storage.entry.inputs[index].name}' {what}"
                     yield f"cf.assert {size}_fits, {quoted(said)}"
+
+    @staticmethod
+    def _keep_until_last() -> list[str]:
+        """Lines that let the positions up to the last token live."""
+        return [
+            "%unit = arith.constant 1 : i64",
+            f"%more = arith.addi {LAST}, %unit : i64",
+            "%now = arith.addi %before_i64, %more : i64",
+            f"util.global.store %now, {_LENGTH} : i64",
+        ]
 
     def _imports(self) -> Iterator[str]:
         for index in self._taken:

@@ -14,16 +14,24 @@ from sartor.codegen.linking.entry_writer import Writer
 from sartor.codegen.linking.functions.entry_functions import entry_functions
 from sartor.codegen.linking.functions.growing import growing_functions, growing_step, truncating_function
 from sartor.codegen.linking.pieces import Stitching
+from sartor.codegen.linking.several.last_tokens import LastLayers, written_last
 from sartor.codegen.linking.stitching import Stitched, module_text
 from sartor.codegen.linking.weights.parameters import Parameters
 from sartor.codegen.mlir.dispatches import module_header
 
 PROMPT_ENTRY = f"{ENTRY}$prompt"
 """After which the function is named that takes a part of a prompt; ``ENTRY`` takes one token."""
+LAST_ENTRY = f"{PROMPT_ENTRY}$last"
+"""The same of the function that gives what is behind one token of the part alone."""
 
 
 def join_prompts(
-    tokens: Stitching, prompts: Stitching, target: Target, manifest: str, file: Path | None = None
+    tokens: Stitching,
+    prompts: Stitching,
+    target: Target,
+    manifest: str,
+    file: Path | None = None,
+    last: LastLayers | None = None,
 ) -> Stitched:
     """Write the module of two plans.
 
@@ -33,6 +41,7 @@ def join_prompts(
         target: what the module is compiled for.
         manifest: JSON text that the module carries.
         file: where packed weights may be kept, if they are many; None for memory.
+        last: what a third function runs for the last token alone; None if there is no such.
 
     Raises:
         ValueError: if both have different code of one name.
@@ -48,7 +57,12 @@ def join_prompts(
             if code.setdefault(symbol, text) != text:
                 raise ValueError(f"two plans have different code of the name '{symbol}'")
     (entry, _, lines, returned), second = written
-    functions = [
+    functions = list[str]()
+    if last is not None:
+        third = written_last(LAST_ENTRY, last, tokens, prompts, parameters)
+        code |= third.code
+        functions.append(growing_step(third.entry, prompts.caches, third.lines, third.returned, has_last=True))
+    functions += [
         entry_functions(entry, lines, returned, manifest),
         *growing_functions(*written[0]),
         growing_step(*second),

@@ -33,8 +33,11 @@ from sartor.policies import Precision
 from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.progress import silent
+from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure, MeasureKind
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.records.measurement import Status
+
+TOKENS = ErrorMeasure(MeasureKind.TOKENS)
 
 
 def fails(error: SartorError) -> Any:
@@ -57,8 +60,14 @@ def test_a_model_that_fails_with_several_tokens_takes_no_prompts(
     assert "it cannot run" in caplog.text
 
 
+def bounded(bound: float | None, measure: ErrorMeasure = RELATIVE) -> dict[str, Any]:
+    """Settings with the user's bound on the error."""
+    return {"error_measure": measure, "error_budget": SimpleNamespace(given=bound)}
+
+
 def making(*imported: object) -> _Making:
-    nothing: Any = SimpleNamespace(model=None, external_weights=None, heeds_permissions=False, precision=Precision.F32)
+    known = {"heeds_permissions": False, "precision": Precision.F32, **bounded(None)}
+    nothing: Any = SimpleNamespace(model=None, external_weights=None, **known)
     nothing_else: Any = None
     bench = Bench(nothing_else, nothing_else, nothing_else, TimeBudget.of(90), silent, [*cast(Any, imported)])
     return _Making(nothing, nothing, bench, nothing, nothing, ())
@@ -123,6 +132,33 @@ def test_tokens_are_tuned_beside_prompts_and_published_alone_where_plans_cannot_
     assert published == "checked plan"
     assert steps == ["prompts", "tokens"]
     assert "two plans have different code" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("bound", "measure", "tried"),
+    [(0.01, RELATIVE, ["16"]), (0.1, RELATIVE, ["8", "16"]), (0.01, TOKENS, ["8", "16"]), (None, TOKENS, ["16"])],
+)
+def test_prompts_round_to_8_bits_where_the_users_bound_leaves_room_for_it(
+    bound: float | None, measure: ErrorMeasure, tried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the file is wrong then, to 16 bits alone."""
+    bits, own, steps = {Precision.PERMITTED: "8", Precision.PERMITTED_WORDS: "16"}, making(), list[str]()
+    own = replace(own, config=cast(Any, SimpleNamespace(**bounded(bound, measure))))
+    checked: Any = SimpleNamespace(refined="checked plan", tokens=4)
+
+    def for_prompts(of: _Making) -> object:
+        steps.append(bits[of.heeded])
+        return checked
+
+    tuned = Tuned(*cast(Any, ["plan", *[None] * 5]))
+    monkeypatch.setattr(_Making, "_plans", lambda _: (None, tuned, None))
+    monkeypatch.setattr(_Making, "for_prompts", for_prompts)
+    monkeypatch.setattr(CheckedPlan, "of", lambda *_: checked)
+    monkeypatch.setattr(_Making, "_joined", fails(CompileError("it is 3 off")))
+    monkeypatch.setattr(_Making, "_published", lambda _self, _found, best, _runner: best.refined)
+    published: Any = own.tuned_with(own)
+    assert published == "checked plan"
+    assert steps == tried
 
 
 def test_weights_of_two_plans_are_the_same_by_what_they_hold() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 from sartor.codegen.ir.layer import ENTRY
+from sartor.codegen.linking.several import last_tokens
 from sartor.codegen.linking.several.prompts import join_prompts
 from sartor.errors import DeviceError, UsageError
 from sartor.frontend.imported_model import ImportedModel
@@ -21,11 +22,11 @@ from sartor.open_sizes.prompts import sees_no_later_tokens
 from sartor.runtime.driver.cache import PROMPT_SUFFIX, Prompt
 from sartor.runtime.driver.state import STATEFUL_SUFFIX
 from sartor.runtime.generation.generate import generate
-from sartor.runtime.manifest import CACHES_FORMAT, PROMPTS_FORMAT
+from sartor.runtime.manifest import CACHES_FORMAT, PROMPTS_FORMAT, Manifest
 from sartor.runtime.session import Session
 from sartor.tuning.networks import prompts_job
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
-from sartor.tuning.networks.prompts_job import WeightedNetwork, build_prompts
+from sartor.tuning.networks.prompts_job import WeightedNetwork, build_prompts, least_tokens
 from sartor.tuning.records.signature import open_sizes
 from tests.cache_models import POSITIONS, Decoder
 from tests.codegen.linking.test_stitching import TARGET, manifest_of, split
@@ -176,3 +177,77 @@ def test_a_model_in_which_tokens_see_later_ones_takes_no_prompts(
     path = tmp_path / "decoder.onnx"
     onnx.save(decoder.model(), path)
     assert sees_no_later_tokens(path, cut(path, {}, tmp_path / "cut").cut) is is_causal
+
+
+def part_of(session: Session, tokens: Sequence[int]) -> dict[str, np.ndarray]:
+    """The inputs of a part of a prompt behind what the session holds."""
+    before = session.cached_positions
+    return {
+        "input_ids": np.array([tokens], np.int64),
+        "position_ids": np.arange(before, before + len(tokens))[None],
+        "attention_mask": np.ones((1, before + len(tokens)), np.int64),
+    }
+
+
+@pytest.mark.parametrize("count", [1, 2, PART - 1, PART])
+def test_what_is_behind_one_token_of_a_part_is_what_a_run_of_the_part_gives_for_it(module: Path, count: int) -> None:
+    tokens = [(5 * place + 3) % FUSED.words for place in range(PART)]
+    with Session(module, threads=1) as session:
+        assert session.manifest is not None
+        assert session.manifest.last_signature is not None
+        session.run(None, part_of(session, [4]))
+        (whole,) = session.run(["logits"], part_of(session, tokens))
+        session.truncate(1)
+        (last,) = session.run_last(["logits"], part_of(session, tokens), count)
+        assert session.cached_positions == 1 + count
+        assert last.shape == (1, 1, whole.shape[-1])
+        np.testing.assert_allclose(last[0, 0], whole[0, count - 1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, PART - 1, PART])
+def test_an_older_file_computes_a_part_whole_for_one_token(
+    module: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, found = [(5 * place + 3) % FUSED.words for place in range(PART)], []
+    for _ in range(2):
+        with Session(module, threads=1) as session:
+            found += session.run_last(None, part_of(session, tokens), count)
+            assert session.cached_positions == count
+        monkeypatch.setattr(Manifest, "last_signature", None)
+    assert found[0].shape == found[1].shape
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("one", "many", "last", "least"),
+    [(1.0, 4.5, (), 5), (1.0, 4.5, ("b",), 2), (1.0, 40.0, (), 12), (None, 4.5, (), 4), (1.0, None, ("b",), 4)],
+)
+def test_a_part_is_worth_a_call_from_as_many_tokens_on_as_take_its_time(
+    one: float | None, many: float | None, last: Sequence[str], least: int
+) -> None:
+    plan = {"layers": [{"layer": "a", "seconds": 1.0}, {"layer": "b", "seconds": 3.0}, {"layer": "c", "seconds": None}]}
+    assert least_tokens(Prompt(12, (), (), plan), (one, many), last) == least
+
+
+@pytest.mark.parametrize("count", [0, PART + 1])
+def test_a_token_that_is_none_of_a_part_is_refused(module: Path, count: int) -> None:
+    with Session(module, threads=1) as session:
+        with pytest.raises(UsageError, match=f"count is {count}, expected one of the part's {PART} tokens"):
+            session.run_last(None, part_of(session, [1] * PART), count)
+        with pytest.raises(UsageError, match=f"no part of a prompt, which has {PART} tokens"):
+            session.run_last(None, part_of(session, [1, 2]), 1)
+        assert session.manifest is not None
+        with pytest.raises(DeviceError, match="the last token is none of the call's"):
+            session._run(part_of(session, [1] * PART), session.manifest.last_signature, [PART])
+        assert session.cached_positions == 0
+
+
+def test_a_row_of_another_token_is_seen(fused: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = last_tokens._rows
+
+    def before(cuts: Any, values: Any) -> Iterator[str]:
+        for line in right(cuts, values):
+            yield line.replace("[%last_none, %last_index", "[%last_none, %last_none")
+
+    monkeypatch.setattr(last_tokens, "_rows", before)
+    assert max(checked(fused[0], joined(fused, tmp_path)).errors) > WRONG

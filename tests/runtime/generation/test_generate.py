@@ -22,7 +22,7 @@ class Decoder:
     """Its likeliest token is the one after the token that was given; it keeps no more than so many positions."""
 
     most_positions = ROOM
-    prompt_tokens = 0
+    prompt_tokens, least_prompt_tokens = 0, 0
 
     def __init__(self) -> None:
         self.cached_positions = 0
@@ -51,7 +51,7 @@ class Decoder:
 class PromptDecoder(Decoder):
     """It takes four tokens of a prompt, too."""
 
-    prompt_tokens = 4
+    prompt_tokens, least_prompt_tokens = 4, 2
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,9 +71,10 @@ class PromptDecoder(Decoder):
         self.cached_positions += len(tokens)
         return [np.eye(VOCABULARY, dtype=np.float32)[[[(token + 1) % VOCABULARY for token in tokens]]]]
 
-    def truncate(self, length: int) -> None:
-        assert length < self.cached_positions
-        self.cached_positions = length
+    def run_last(self, names: Sequence[str], feeds: Mapping[str, Array], count: int) -> list[Array]:
+        (found,), before = self.run(names, feeds), self.cached_positions - self.prompt_tokens
+        self.cached_positions = before + count
+        return [found[:, count - 1 : count]]
 
 
 def test_a_prompt_goes_by_parts_of_which_the_last_is_filled_up_where_there_is_room() -> None:

@@ -54,7 +54,7 @@ class Decoder:
         return [known[name] for name in output_names or known]
 
 
-PARTS = TokenParts(signature(1), signature(_PART), _PART)
+PARTS = TokenParts(signature(1), signature(_PART), _PART, 2)
 
 
 def feeds(tokens: Sequence[int], held: int = 0) -> dict[str, Array]:
@@ -75,7 +75,7 @@ def test_outputs_of_tokens_are_those_of_one_after_another(count: int, calls: lis
 
 def test_an_output_without_tokens_is_that_of_the_last_one_which_nothing_follows() -> None:
     decoder = Decoder()
-    parts = TokenParts(signature(1), signature(_PART), _PART)
+    parts = TokenParts(signature(1), signature(_PART), _PART, 2)
     for begin, count in ((0, 8), (8, 2)):
         tokens = list(range(begin, begin + count))
         found = parts.run(decoder, ["last", "sums"], parts.arrays(feeds(tokens, begin)))
@@ -106,3 +106,23 @@ def test_other_runs_are_left_alone() -> None:
         None,
     ):
         assert PARTS.arrays(given) == {}
+
+
+@pytest.mark.parametrize(("least", "calls"), [(2, [6, 6]), (4, [6, 1, 1, 1]), (6, [6, 1, 1, 1])])
+def test_a_rest_of_few_tokens_goes_one_by_one(least: int, calls: list[int]) -> None:
+    decoder, parts = Decoder(), TokenParts(signature(1), signature(_PART), _PART, least)
+    parts.run(decoder, ["sums"], feeds(range(9)))
+    assert decoder.calls == calls
+
+
+@pytest.mark.parametrize(("count", "given"), [(1, {}), (1, {"input_ids": np.ones((1, 2)), "scale": 1, "mask": 1})])
+def test_inputs_of_another_number_of_tokens_are_no_part(count: int, given: dict[str, Array]) -> None:
+    with pytest.raises(UsageError, match=f"no part of a prompt, which has {_PART} tokens"):
+        PARTS.check(given, count)
+
+
+def test_what_is_behind_a_token_of_a_part_is_its_row_alone() -> None:
+    sums, last = np.arange(_PART, dtype=np.float32)[None, :, None], np.ones(1, np.float32)
+    row, same = PARTS.behind(["sums", "last"], [sums, last], 3)
+    assert row.tolist() == [[[2.0]]]
+    assert same is last
