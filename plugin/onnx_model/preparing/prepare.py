@@ -110,6 +110,7 @@ from sartor.onnx_model.rewrites.structure.masked_assignments import select_assig
 from sartor.onnx_model.rewrites.structure.numbered_rows import take_numbered_rows
 from sartor.onnx_model.rewrites.structure.sort_nodes import sort_nodes
 from sartor.onnx_model.rewrites.structure.sorted_selections import sort_selections
+from sartor.onnx_model.rewrites.structure.turned_halves import gather_turned
 from sartor.onnx_model.rewrites.windowed.cropped_pads import concatenate_pads, crop_pads
 from sartor.onnx_model.rewrites.windowed.depth_to_space import transposed_blocks
 from sartor.onnx_model.rewrites.windowed.one_dimension import lift_signals
@@ -194,6 +195,7 @@ SIMPLIFY: tuple[Rewrite, ...] = (
 LOWER: tuple[Rewrite, ...] = (
     without_elements,
     group_queries,
+    gather_turned,
     multiply_affine_grid,
     expand_standard,
     numeric_bounds,
