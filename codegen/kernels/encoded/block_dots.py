@@ -51,6 +51,10 @@ class BlockDots(NestKernel):
         begin = asm.mul(asm.add(group[0], asm.mul(group[1], self.groups[0])), self.rows.elements)
         rows = workgroup_range(asm, self.nest.rows.output, self.groups[0], group[0])
         lhs, *parts = (memories[position] for position in self.memories)
+        if self.nest.tiles <= FEW_TILES:
+            # The weight comes from memory while rows are rounded.
+            first, _ = workgroup_range(asm, self.nest.grid.panels, self.groups[1], group[1])
+            BlockParts(self.blocks, asm, parts, self.nest.grid.full_panel(first), fetches=True).fetch_first()
         self.rows.write(asm, (lhs, memories[-1]), begin, rows)
 
         def accumulate(tile: Tile, starts: Starts) -> list[ir.Value]:

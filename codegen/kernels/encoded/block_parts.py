@@ -52,9 +52,22 @@ class BlockParts:
         """Whether blocks have zero points of their own."""
         return self._points is not None
 
+    def fetch_first(self) -> None:
+        """Fetch the codes and scales that are read before any that were fetched ahead."""
+        asm, of = self._asm, self._blocks
+        first, size = self.codes(0), min(_AHEAD, of.panel_step)
+        asm.repeat(0, size, _LINE, lambda place: asm.prefetch_stream(self._codes, asm.add(first, place)))
+        for block in range(min(max(1, _AHEAD // of.block_step), of.encoding.blocks)):
+            self._fetch_scales(block)
+
     def over_units(self, count: int, carried: list[ir.Value], step: Step) -> list[ir.Value]:
-        """Emit ``step`` for the numbers of a block's first ``count`` units, some of which are written out at once."""
-        written = next(index for index in range(min(_WRITTEN_OUT, max(count, 1)), 0, -1) if count % index == 0)
+        """Emit ``step`` for the numbers of a block's first ``count`` units, some of which are written out at once.
+
+        LLVM moves all that is fetched ahead to the beginning of what is written out. The lines of several units are
+        more than a core waits for at a time, and what it loads next waits for them, too.
+        """
+        most = 1 if self._fetches else min(_WRITTEN_OUT, max(count, 1))
+        written = next(index for index in range(most, 0, -1) if count % index == 0)
 
         def some(number: Index, values: list[ir.Value]) -> list[ir.Value]:
             for place in range(written):
@@ -83,10 +96,9 @@ class BlockParts:
 
     def scales(self, block: Index) -> list[ir.Value]:
         """The scales of a block, for each vector of the panel."""
+        self._fetch_scales(self._later(block))
         if self._blocks.has_scales:
-            self._fetch(self._codes, self._offsets_behind(self._later(block))[0], WORD_BYTES)
             return [self._asm.load_floats(self._codes, offset) for offset in self._offsets_behind(block)]
-        self._fetch(self._scales, self._offsets(self._later(block))[0], 1)
         return [self._asm.load(self._scales, offset, self._asm.lanes) for offset in self._offsets(block)]
 
     def stored_points(self, block: Index) -> list[ir.Value] | None:
@@ -95,6 +107,13 @@ class BlockParts:
             return None
         self._fetch(self._points, self._offsets(self._later(block))[0], 1)
         return [self._point(self._points, offset) for offset in self._offsets(block)]
+
+    def _fetch_scales(self, block: Index) -> None:
+        """Fetch the scales of a block."""
+        if self._blocks.has_scales:
+            self._fetch(self._codes, self._offsets_behind(block)[0], WORD_BYTES)
+        else:
+            self._fetch(self._scales, self._offsets(block)[0], 1)
 
     def _later(self, block: Index) -> Index:
         """The number of the block whose scales are fetched while those of ``block`` are read."""
