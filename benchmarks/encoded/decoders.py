@@ -9,7 +9,7 @@ OpenVINO takes part if it can be imported, as it is and with activations in f32,
 (llama-cpp-python) can be; ``LLAMA_CPP_LIB_PATH`` names the folder of its library where that was built apart.
 
 All are timed in turn in one process, and logits of prompts compared. A single token comes behind 128 others, whose
-caches are random but in llama.cpp, which has read them. What a token reads is told as a part of what as many threads
+caches are random but in llama.cpp, which has read them, and lie where calls read them. What a token reads is told as a part of what as many threads
 read from memory in the same time; of ``--size 24x1024`` no cache holds the weights.
 """
 
@@ -198,7 +198,9 @@ def _calls(of: Decoder, folder: Path, count: int, threads: int) -> dict[str, Cal
         feeds = {"input_ids": ids[None].astype(np.int64), **_caches(of, past)}
         calls[f"ONNX Runtime level {level}"] = partial(_first, runtime.run, feeds)
         session = Session(folder / f"{count}.{level}.{threads}.vmfb", threads=threads)
-        calls[f"Sartor from level {level}"] = partial(_first, session.run, feeds)
+        # Others read arrays where they are. A session copies them, but not what an earlier call left on its device.
+        placed = {name: session.to_device(array) for name, array in feeds.items()}
+        calls[f"Sartor from level {level}"] = partial(_first, session.run, placed)
     if (openvino := _installed("openvino")) is not None:
         for name, settings in _OF_OPENVINO.items():
             options = {"INFERENCE_NUM_THREADS": threads, **settings}
@@ -211,7 +213,7 @@ def _calls(of: Decoder, folder: Path, count: int, threads: int) -> dict[str, Cal
     return calls
 
 
-def _first(run: Callable[..., Any], feeds: dict[str, Array]) -> Any:
+def _first(run: Callable[..., Any], feeds: Mapping[str, Any]) -> Any:
     return run(None, feeds)[0]
 
 
