@@ -92,6 +92,7 @@ TABLE: tuple[Row, ...] = (
     Row((by.PRODUCT,), (of.BY_I8,)),
     # With weights in blocks of 4 bits, which are decoded where they are read, and all else in the model's own types.
     Row((by.BLOCK_PRODUCT, by.BLOCK_PANELS), of.ROUNDED_BLOCKS),
+    Row((by.BLOCK_WORDS,), (*of.ROUNDED_WORD_BLOCKS, *of.ROUNDED_PAIR_BLOCKS)),
     Row((by.PRODUCT,), (of.FACTOR_DOTS,)),
     Row((by.FUSED_WINOGRAD,), (of.I8_BFLOAT, of.I8_DOTS)),
     Row((*_CONTRACTIONS, by.CONVERTED_WINDOW, *_MOVING, by.ELEMENTWISE, by.TABLE), (of.I8,)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sartor.codegen.ir.variants.formats import Algorithm, Format, Layout, Work, alone, kernel
 from sartor.codegen.ir.variants.routine import Routine
+from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
 from sartor.codegen.routines.amx.tile_product import TileProduct
 from sartor.codegen.routines.cuda.attention import AttentionKernel
@@ -18,8 +19,16 @@ from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct, BlockWordProduct
 from sartor.codegen.routines.encoded.looked_up_columns import LookedUpColumns
 from sartor.codegen.routines.encoded.looked_up_tables import LookedUpTables
-from sartor.codegen.routines.encoded.narrowed_product import NarrowedProduct
-from sartor.codegen.routines.formats import FROM_LAST, I8_DOTS, PLANES, ROUNDED_BLOCKS, TO_LAST
+from sartor.codegen.routines.encoded.narrowed_product import NarrowedProduct, NarrowedWordProduct
+from sartor.codegen.routines.formats import (
+    FROM_LAST,
+    I8_DOTS,
+    PLANES,
+    ROUNDED_BLOCKS,
+    ROUNDED_PAIR_BLOCKS,
+    ROUNDED_WORD_BLOCKS,
+    TO_LAST,
+)
 from sartor.codegen.routines.iree.channels_last import ChannelsLast
 from sartor.codegen.routines.iree.im2col_matmul import Im2colMatmul
 from sartor.codegen.routines.iree.stock import Stock
@@ -80,6 +89,13 @@ def _block_product(name: str, form: Format) -> Routine:
 
 def _block_panels(name: str, form: Format) -> Routine:
     return BlockPanels() if form.block is None else NarrowedProduct(name, decodes=True, block=form.block)
+
+
+def _block_words(name: str, form: Format) -> Routine:
+    assert isinstance(form.instruction, DotElement)
+    if form.block is None:
+        return BlockWordProduct(name, element=form.instruction)
+    return NarrowedWordProduct(name, block=form.block, element=form.instruction)
 
 
 def _region(name: str, form: Format) -> Routine:
@@ -152,7 +168,16 @@ BLOCK_PRODUCT = Algorithm(
     "block_product", _block_product, _ENCODED, names=dict.fromkeys(ROUNDED_BLOCKS, "product_by_i4")
 )
 BLOCK_PANELS = Algorithm("block_panels", _block_panels, _ENCODED, names=dict.fromkeys(ROUNDED_BLOCKS, "panels_by_i4"))
-BLOCK_WORDS = Algorithm("block_words", kernel(BlockWordProduct), _ENCODED, by_product=True)
+BLOCK_WORDS = Algorithm(
+    "block_words",
+    _block_words,
+    _ENCODED,
+    by_product=True,
+    names={
+        **dict.fromkeys(ROUNDED_WORD_BLOCKS, "words_by_i4"),
+        **dict.fromkeys(ROUNDED_PAIR_BLOCKS, "word_pairs_by_i4"),
+    },
+)
 BLOCK_DOTS = Algorithm("block_dots", kernel(BlockDotProduct), _ENCODED, by_product=True)
 LOOKED_UP_COLUMNS = Algorithm("look-up of codes", _of_panels(LookedUpColumns), _FOLLOWS)
 LOOKED_UP_TABLES = Algorithm("look-up of floats", _of_panels(LookedUpTables), _FOLLOWS)

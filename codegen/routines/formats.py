@@ -85,6 +85,10 @@ ROUNDED_BLOCKS = tuple(
     Format(f"weights rounded to blocks of {block}", "_by_i4", weights=dtype, block=block, devices=_CPU, only=_DECODED)
     for block, dtype in FOUR_BITS.items()
 )
+ROUNDED_WORD_BLOCKS, ROUNDED_PAIR_BLOCKS = (
+    tuple(replace(form, name=f"{form.name} by {rows}", instruction=element) for form in ROUNDED_BLOCKS)
+    for rows, element in (("rows of 16 bits", WORD_DOTS), ("pairs of rows of 16 bits", PAIR_SUMS))
+)
 PANELS = tuple(
     Format(f"blocks of integers in panels of {count}", vectors=count, devices=_CPU, only=_LOOKED_UP)
     for count in (8, 4, 2, 1)

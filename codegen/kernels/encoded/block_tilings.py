@@ -43,6 +43,28 @@ def tilings_of_codes(shape: MatmulShape, machine: Machine, *, in_bytes: bool = F
     return list(dict.fromkeys(found))
 
 
+def tilings_of_dots(shape: MatmulShape, machine: Machine) -> list[Tiling]:
+    """Sizes for rows that every workgroup rounds, best guess first: if one thread runs all, one workgroup is tried
+    first; with more threads workgroups that partition the rows are tried, too."""
+    found = tilings_of_codes(shape, machine, in_bytes=True)
+    if machine.threads == 1:
+        return list(dict.fromkeys([*(replace(tiling, panel_groups=1) for tiling in found[:2]), *found]))
+    return list(dict.fromkeys([found[0], *tilings_by_rows(shape, found[:2], machine), *found[1:]]))
+
+
+def with_widest(listed: Sequence[Tiling]) -> list[Tiling]:
+    """Those with the widest panels: with others each row's numbers, of twice the bytes, are read more often."""
+    widest = max(tiling.vectors for tiling in listed)
+    return [tiling for tiling in listed if tiling.vectors == widest]
+
+
+def refused_words(shape: MatmulShape) -> Rejected | None:
+    """Why rows are not rounded to 16 bits; None if they may be."""
+    if (shape.rows or 1) < LEAST_ROWS:
+        return Rejected("with so few rows sums in f32 take no longer than reading the weight")
+    return None
+
+
 def tilings_by_rows(shape: MatmulShape, tilings: Sequence[Tiling], machine: Machine) -> list[Tiling]:
     """The sizes with workgroups that partition the rows, of those that leave each thread some."""
     rows, found = shape.rows or 1, []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sartor.codegen.analysis.matmul import MatmulShape
 from sartor.codegen.ir.schema import QUANTISED
@@ -12,7 +12,7 @@ from sartor.codegen.kernels.encoded.block_contraction import BlockContraction
 from sartor.codegen.kernels.encoded.block_costs import DecodedCost, RoundedCost
 from sartor.codegen.kernels.encoded.block_dots import BlockDots
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine, EncodedProduct, bytes_of, refused_dots
-from sartor.codegen.kernels.encoded.block_tilings import LEAST_ROWS, tilings_by_rows, tilings_of_codes
+from sartor.codegen.kernels.encoded.block_tilings import refused_words, tilings_of_codes, tilings_of_dots, with_widest
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.word_sums import WORD_DOTS
@@ -80,10 +80,7 @@ class BlockDotProduct(BlockRoutine):
         return refused_dots(weight.encoding, self.element, machine)
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
-        found = tilings_of_codes(shape, machine, in_bytes=True)
-        if machine.threads == 1:
-            return list(dict.fromkeys([*(replace(tiling, panel_groups=1) for tiling in found[:2]), *found]))
-        return list(dict.fromkeys([found[0], *tilings_by_rows(shape, found[:2], machine), *found[1:]]))
+        return tilings_of_dots(shape, machine)
 
     def parts(self, product: EncodedProduct) -> KernelParts:
         rows = product.rounded_rows(self.element)
@@ -116,12 +113,7 @@ class BlockWordProduct(BlockDotProduct):
         )
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
-        if (shape.rows or 1) < LEAST_ROWS:
-            return Rejected("with so few rows sums in f32 take no longer than reading the weight")
-        return super().refusal(weight, shape, machine)
+        return refused_words(shape) or super().refusal(weight, shape, machine)
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
-        """Those with the widest panels: with others each row's numbers, of twice the bytes, are read more often."""
-        listed = super().tilings(shape, machine)
-        widest = max(tiling.vectors for tiling in listed)
-        return [tiling for tiling in listed if tiling.vectors == widest]
+        return with_widest(super().tilings(shape, machine))

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, is_by_weight
 from sartor.codegen.ir.block_packing import BITS, FOUR_BITS, USUAL_BLOCK
+from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.variants.routine import Parameters, Rejected
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.encoded.block_contraction import BlockContraction
-from sartor.codegen.kernels.encoded.block_routine import EncodedProduct
-from sartor.codegen.kernels.encoded.block_tilings import refused_panels, tilings_of_codes, tilings_of_panels
+from sartor.codegen.kernels.encoded.block_dots import BlockDots
+from sartor.codegen.kernels.encoded.block_routine import EncodedProduct, refused_dots
+from sartor.codegen.kernels.encoded.block_tilings import (
+    refused_panels,
+    refused_words,
+    tilings_of_codes,
+    tilings_of_dots,
+    tilings_of_panels,
+    with_widest,
+)
 from sartor.codegen.kernels.encoded.decoded_panels import DecodedPanels
+from sartor.codegen.kernels.isa.multipliers import DotElement
+from sartor.codegen.kernels.isa.word_sums import WORD_DOTS
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
@@ -65,4 +76,34 @@ class NarrowedProduct(ProductRoutine):
         if not self.decodes:
             return KernelParts(BlockContraction(of.nest, of.blocks, of.image, of.memories), factor=of.memories[0])
         code = DecodedPanels(of.nest, of.blocks, of.image, of.memories)
+        return KernelParts(code, code.workspace, of.memories[0])
+
+
+@dataclass(frozen=True)
+class NarrowedWordProduct(NarrowedProduct):
+    """The same for many rows, which are rounded to 16 bits, block by block: errors are a few thousandths of what the
+    weight's rounding makes, where the numbers of a block are alike.
+
+    Attributes:
+        element: instruction that multiplies pairs of integers.
+    """
+
+    name: str = "words_by_i4"
+    element: DotElement = WORD_DOTS
+
+    @property
+    def traits(self) -> Traits:
+        return replace(super().traits, family="block_words", instruction=self.element)
+
+    def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> Sequence[Tiling] | Rejected:
+        found = super().tilings(task, shape, machine)
+        if isinstance(found, Rejected):
+            return found
+        of = BlockEncoding(BITS, self.block, shape.depth, shape.columns)
+        refusal = refused_words(shape) or refused_dots(of, self.element, machine)
+        return refusal or with_widest(tilings_of_dots(shape, machine))
+
+    def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
+        of = EncodedProduct.rounding(product, BITS, self.block, Tiling.of(parameters))
+        code = BlockDots(of.nest, of.blocks, of.rounded_rows(self.element), of.memories, self.element)
         return KernelParts(code, code.workspace, of.memories[0])
