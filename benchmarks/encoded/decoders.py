@@ -9,8 +9,8 @@ OpenVINO takes part if it can be imported, as it is and with activations in f32,
 (llama-cpp-python) can be; ``LLAMA_CPP_LIB_PATH`` names the folder of its library where that was built apart.
 
 All are timed in turn in one process, and logits of prompts compared. A single token comes behind 128 others, whose
-caches are random but in llama.cpp, which has read them, and lie where calls read them. What a token reads is told as a part of what as many threads
-read from memory in the same time; of ``--size 24x1024`` no cache holds the weights.
+caches are random but in llama.cpp, which has read them, and lie where calls read them. What a token reads is told as a
+part of what as many threads read from memory in the same time; of ``--size 24x1024`` no cache holds the weights.
 """
 
 from __future__ import annotations
