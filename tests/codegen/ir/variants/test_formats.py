@@ -160,7 +160,7 @@ def test_only_what_rounds_or_transforms_says_so() -> None:
 
 def test_kernels_that_multiply_in_groups_name_their_instruction() -> None:
     pairs = ("half_pairs", "word_pairs", "byte_pairs")
-    parts = ("tiles", "dots", "block_words", *pairs, "fused_winograd_neon", "fused_winograd_bytes")
+    parts = ("tiles", "dots", "block_words", "words_by_i4", *pairs, "fused_winograd_neon", "fused_winograd_bytes")
     for routine in ROUTINES:
         is_named = any(part in routine.name for part in parts)
         assert (routine.traits.instruction is not None) == is_named, routine.name
