@@ -15,6 +15,7 @@ from sartor.errors import UsageError
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, static_shape
 from sartor.onnx_model.graphs.noise import noise_of
 from sartor.onnx_model.operator_types.moving import MOVING
+from sartor.onnx_model.states.place_names import are_places, rising
 
 # Operators that do not change the range of values, or as Mod make it no larger.
 _PASSING = MOVING - {"DepthToSpace", "SpaceToDepth"} | {"Cast", "Mod", "Pad"}
@@ -85,9 +86,10 @@ def sample_inputs(model: ModelProto, seed: int, style: Style = USUAL) -> dict[st
 
     In the default style, floats are standard normal, or uniform over the representable range if they are quantised
     first. Integers are within the tables that they index and the constants that they are compared with. Without such a
-    bound they are 0 or 1, or any number if they have 8 bits. Those by which integers are divided are above 0. A mask of
-    integers that a model adds up hides nothing, as the sums may be places of tokens. Booleans are mostly true, as in
-    masks. Inputs that stand for random operators have their distribution in every style.
+    bound they are 0 or 1, or any number if they have 8 bits, and places of tokens count up. Those by which integers are
+    divided are above 0. A mask of integers that a model adds up hides nothing, as the sums may be places of tokens.
+    Booleans are mostly true, as in masks. Inputs that stand for random operators have their distribution in every
+    style.
 
     Raises:
         UsageError: if an input has an unbound dimension.
@@ -158,7 +160,10 @@ def _sample(
         # The least number divided by -1 is none of its type.
         low = 1 if divides else limits.min
         return random.integers(low, limits.max, shape, dtype=np.dtype(dtype.str), endpoint=True)
-    drawn = _indices(random, _index_bound(editor, name), shape, style.indices)
+    bounds = _index_bounds(editor, name)
+    if not bounds and are_places(name):
+        return rising(shape).astype(dtype)
+    drawn = _indices(random, max(1, min(bounds, default=2)), shape, style.indices)
     return np.maximum(drawn, int(divides)).astype(dtype)
 
 
@@ -168,7 +173,7 @@ def _indices(random: np.random.Generator, bound: int, shape: tuple[int, ...], ki
     if kind is Indices.ONES:
         return np.full(shape, min(1, bound - 1))
     if kind is Indices.RISING:
-        return np.broadcast_to(np.arange(shape[-1] if shape else 1) % bound, shape or (1,)).reshape(shape)
+        return rising(shape) % bound
     return random.integers(0, bound, shape)
 
 
@@ -210,10 +215,9 @@ def _has_values(tensor: TensorProto) -> bool:
     return not math.prod(tensor.dims) or any(field.name.endswith("_data") for field, _ in tensor.ListFields())
 
 
-def _index_bound(editor: GraphEditor, name: str) -> int:
-    """An exclusive upper bound of the values that all readers of ``name`` accept."""
-    bounds = [bound for node, read in _readers(editor, name) if (bound := _bound_of(node, read, editor))]
-    return max(1, min(bounds, default=2))
+def _index_bounds(editor: GraphEditor, name: str) -> list[int]:
+    """Exclusive upper bounds of the values that readers of ``name`` accept, where they are known."""
+    return [bound for node, read in _readers(editor, name) if (bound := _bound_of(node, read, editor))]
 
 
 def _sums(node: NodeProto, read: str, editor: GraphEditor) -> bool:

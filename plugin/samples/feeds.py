@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sartor.errors import UsageError
+from sartor.onnx_model.states.place_names import are_places, rising
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.noise import Noise
 from sartor.runtime.driver.signature import Array, TensorSpec, check_array, check_names
@@ -30,9 +31,9 @@ def make_feeds(
 ) -> dict[str, Array]:
     """Make a value for every input: from the .npy file that ``sources`` names, zeros, or by default random.
 
-    Floats are drawn from the standard normal distribution, integers from {0, 1}, with a fixed seed.
-    ``bound`` are the model's inputs whose values were fixed at compile time, which have no sources. ``noise`` are the
-    inputs that have distributions of their own.
+    Floats are drawn from the standard normal distribution, integers from {0, 1}, with a fixed seed; places of tokens
+    count up. ``bound`` are the model's inputs whose values were fixed at compile time, which have no sources. ``noise``
+    are the inputs that have distributions of their own.
 
     Raises:
         UsageError: if a source is for an unknown input, a file cannot be read, or a shape is not known.
@@ -62,6 +63,8 @@ def _value(spec: TensorSpec, source: str, random: np.random.Generator, noise: No
         return np.zeros(shape, spec.numpy_dtype)
     if noise is not None:
         return noise.draw(random, shape)
+    if spec.numpy_dtype.kind in "iu" and are_places(spec.name):
+        return rising(tuple(shape)).astype(spec.numpy_dtype)
     if spec.numpy_dtype.kind in "biu":
         return random.integers(0, _INTEGERS_BELOW, shape).astype(spec.numpy_dtype)
     return random.standard_normal(shape).astype(spec.numpy_dtype)

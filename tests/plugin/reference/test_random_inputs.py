@@ -11,6 +11,8 @@ from sartor.onnx_model.graphs.infer import without_weights
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.reference.disturbed_model import disturbed_feeds
 from sartor.reference.random_inputs import OTHERS, USUAL, Indices, sample_inputs
+from sartor.runtime.driver.signature import TensorSpec
+from sartor.samples.feeds import make_feeds
 from tests.plugin.onnx_model.builders import FLOAT, INT64, ints, model, node, run, weights
 
 
@@ -33,6 +35,18 @@ def test_indices_stay_inside_the_table() -> None:
     ids = sample_inputs(built, 0)["ids"]
     assert ids.min() == 0
     assert ids.max() == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("pos", True), ("position_ids", True), ("model.positions", True), ("pose", False), ("compositions", False)],
+)
+def test_places_of_tokens_that_nothing_bounds_count_up(name: str, *, counts: bool) -> None:
+    nodes = [node("Cast", [name], ["wide"], to=FLOAT), node("Cos", ["wide"], ["y"])]
+    drawn = sample_inputs(model(nodes, [(name, (2, 3), INT64)], ["y"]), 0)[name]
+    assert (drawn.tolist() == [[0, 1, 2]] * 2) is counts
+    (made,) = make_feeds([TensorSpec(name, "int64", (2, 3))], {}).values()
+    assert (made.tolist() == [[0, 1, 2]] * 2) is counts
 
 
 @pytest.mark.parametrize(
