@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import NoneType
 
 import numpy as np
 
@@ -58,6 +59,7 @@ def generate(
         DeviceError: if the device fails, or the model gives logits that are no numbers.
     """
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty)
+    check_type("inputs", inputs, (Mapping, NoneType), "arrays by the model's inputs")
     decoder = _Decoder(session, inputs or {})
     prompt = _tokens("prompt_ids", prompt_ids, decoder.vocabulary)
     if not prompt:
@@ -177,6 +179,9 @@ class _Decoder:
                 f"the session holds {held} positions where generating left {self._length}: it was run, reset or "
                 "restored between two tokens; fork() gives a session for another sequence"
             )
+        if held + len(tokens) > (most := self._session.most_positions):
+            # A table of positions may be named before the session tells of its caches.
+            raise UsageError(f"the caches are full, with {held} positions of {most}; begin again by reset()")
         self._has_begun, self._length = True, held
         left = [*tokens]
         while left:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.runs.given_arguments import check_type
 
 Logits = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
@@ -36,6 +38,8 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
+        for name in ("temperature", "top_p", "repetition_penalty"):
+            check_type(name, getattr(self, name), (Real,), "a number")
         if not 0 <= self.temperature < np.inf:
             raise UsageError(f"temperature is {self.temperature}, expected a number of 0 or more")
         if not isinstance(self.top_k, (int, np.integer)) or self.top_k < 0:

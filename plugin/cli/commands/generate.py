@@ -45,6 +45,9 @@ def generate_tokens(
     as_json: JsonOption = False,
 ) -> None:
     """Generate with a decoder whose module keeps its caches; show the tokens, and how long they took."""
+    drawing = {"--top-k": top_k > 0, "--top-p": top_p < 1, "--seed": seed is not None}
+    if not temperature and (vain := ", ".join(name for name, is_given in drawing.items() if is_given)):
+        say(f"warning: without --temperature the likeliest token is taken, whatever is given by {vain}")
     words = None if tokenizer is None else _load_tokenizer(tokenizer)
     given = _read_tokens(prompt) if words is None else words.encode(prompt).ids
     with Session(module, threads=threads) as session:
@@ -114,7 +117,8 @@ class _Timed:
     def described(self) -> str:
         """The times in words."""
         first, rate = self.times.values()
-        parts = [f"{len(self.seconds)} tokens"]
+        count = len(self.seconds)
+        parts = [f"{count} token{'s' if count != 1 else ''}"]
         parts += [] if first is None else [f"the first after {1000 * first:.3g} ms"]
         parts += [] if rate is None else [f"then {rate:.3g} a second"]
         return ", ".join(parts)

@@ -383,7 +383,7 @@ def test_tokens_are_generated_from_what_the_session_holds(module: Path) -> None:
         session.reset()
         drawn = [list(generate(session.fork(), [1], 6, temperature=1.5, seed=4)) for _ in range(2)]
         assert drawn[0] == drawn[1]
-        with pytest.raises(UsageError, match="expected numbers from 0 to 23"):
+        with pytest.raises(UsageError, match=f"full, with {POSITIONS} positions of {POSITIONS}"):
             list(generate(session, [1] * POSITIONS, 2))
 
 
@@ -400,6 +400,11 @@ def test_a_command_generates_tokens_and_tells_how_long_they_took(
     shown = capsys.readouterr()
     assert shown.out.strip() == ",".join(map(str, found["tokens"]))
     assert "5 tokens, the first after" in shown.err
+    assert "warning" not in shown.err
+    generate_tokens(module, "3", max_new_tokens=1, top_k=2, seed=0)
+    shown = capsys.readouterr()
+    assert "whatever is given by --top-k, --seed" in shown.err
+    assert "1 token, the first after" in shown.err
     tokenizer = tmp_path / "tokenizer.json"
     tokenizer.write_text(json.dumps({"other": 1}))
     with pytest.raises(UsageError, match="'hello' is no list of tokens"):

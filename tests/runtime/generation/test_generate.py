@@ -142,7 +142,7 @@ def test_a_stop_token_ends_it_and_is_not_given() -> None:
 def test_tokens_come_until_the_caches_are_full() -> None:
     tokens = generated(Decoder(), [0], 20)
     assert [next(tokens) for _ in range(ROOM)] == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(UsageError, match="full"):
+    with pytest.raises(UsageError, match=f"full, with {ROOM} positions of {ROOM}"):
         next(tokens)
 
 
@@ -177,7 +177,17 @@ def test_a_prompt_without_room_is_refused_before_anything_runs() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"seed": -1}, {"seed": 0.5}, {"max_new_tokens": -1}, {"top_k": 1.5}, {"stop_tokens": 4}, {"stop_tokens": [-5]}],
+    [
+        *(
+            {"seed": -1},
+            {"seed": 0.5},
+            {"max_new_tokens": -1},
+            {"top_k": 1.5},
+            {"stop_tokens": 4},
+            {"stop_tokens": [-5]},
+        ),
+        *({"temperature": "1"}, {"top_p": None}, {"repetition_penalty": [1]}, {"inputs": [1]}),
+    ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
