@@ -17,8 +17,9 @@ _SOURCES = frozenset(
         *("MaxUnpool", "Multinomial", "Pad", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
     }
 )
-# The second operand of these says sizes, or that of an old Split its attribute of this name.
-_SIZED, _PARTS = frozenset({"CenterCropPad", "DFT", "Expand", "Split", "TopK"}), "split"
+SIZED = frozenset({"CenterCropPad", "DFT", "Expand", "Split", "TopK"})
+"""Operators whose second operand says sizes; an old Split has an attribute for them."""
+_PARTS = "split"
 
 # What inference propagates data through: sizes themselves, which it knows to be right, what is negative only if an
 # operand is, what has numbers of its first operand, and what may be negative in any case.
@@ -47,7 +48,7 @@ def may_have_negative(every: Sequence[GraphProto]) -> bool:
         return True
     if any(has_negative(value.type) for graph in every for value in graph.input):
         return True
-    sized = [node for node in nodes if node.op_type in _SIZED]
+    sized = [node for node in nodes if node.op_type in SIZED]
     if any(size < 0 for node in sized for item in node.attribute if item.name == _PARTS for size in item.ints):
         return True
     return _any_negative([node.input[1] for node in sized if len(node.input) > 1], every)

@@ -12,6 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input, static_shape
 from sartor.onnx_model.graphs.limits import MAX_RANK, MAX_VALUE_BYTES
 from sartor.onnx_model.graphs.names import SUPPRESSION_BODY, naming_origins
+from sartor.onnx_model.graphs.negative_sizes import SIZED
 from sartor.onnx_model.graphs.open_shapes import open_origin
 from sartor.onnx_model.graphs.prepared import PreparedModel
 from sartor.onnx_model.graphs.tensor_data import element_bits
@@ -185,9 +186,11 @@ def _check_results(node: NodeProto, editor: GraphEditor) -> None:
 def _check_negative(node: NodeProto, editor: GraphEditor) -> None:
     for name in node.output:
         if name and min(editor.shape(name) or (0,), default=0) < 0:
+            is_given = node.op_type in SIZED and not node.domain
+            cause = "is given a size below zero; give other" if is_given else "reads what is too small; give larger"
             raise UnsupportedModelError(
-                f"{describe_node(node)} computes a value of shape {list(editor.shape(name) or ())}: what it reads is "
-                "too small; give larger inputs with --shape, or export the model again"
+                f"{describe_node(node)} computes a value of shape {list(editor.shape(name) or ())}, as it {cause} "
+                "inputs with --shape, or export the model again"
             )
 
 
