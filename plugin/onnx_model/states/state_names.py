@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 # Hugging Face's Optimum, ONNX Runtime's converters, and PyTorch's exporter of language models.
 _CACHES = (("past_key_values", "present"), ("past", "present"))
+# Inputs that say how long caches are, as of DecoderMaskedMultiHeadAttention, are none.
+_COUNTING = ("_length", "_lengths", "_len")
 # A name with these around it is a state only if it says that it is one.
 _PREFIXES = ("next_", "new_", "updated_")
 _SUFFIXES = ("_next", "_new", "_out", "_updated")
@@ -42,7 +44,8 @@ def is_state_pair(input: str, output: str) -> bool:
 
 def is_cache(input: str) -> bool:
     """Whether exporters name a cache of attention so, of which a model has several that belong together."""
-    return any(re.match(rf"{past}(?![A-Za-z])", input) for past, _ in _CACHES)
+    is_named = any(re.match(rf"{past}(?![A-Za-z])", input) for past, _ in _CACHES)
+    return is_named and not input.endswith(_COUNTING)
 
 
 def successors(input: str) -> Iterator[str]:

@@ -176,6 +176,9 @@ def test_what_calls_are_about_is_no_state() -> None:
     assert states(named(inputs), named(outputs), finds=True) == ()
     outputs["present.0.decoder.key"] = (1, 4)
     assert len(states(named(inputs), named(outputs), finds=True)) == 2
+    # What says how long they are is none of them.
+    counted = [*named(inputs), *named({"past_sequence_length": (1,)}, "int32")]
+    assert len(states(counted, named(outputs), finds=True)) == 2
 
 
 def test_a_name_with_two_successors_is_no_state() -> None:
