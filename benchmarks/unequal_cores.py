@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from sartor.tuning.search.makespan import equal, given_to_cores, proportional, shrinking, taken_in_turn
+from sartor.tuning.search.workgroups import equal, given_to_cores, proportional, shrinking, taken_in_turn
 
 CPUS: Mapping[str, tuple[float, ...]] = {
     "8 equal": (1.0,) * 8,

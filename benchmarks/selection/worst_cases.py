@@ -17,7 +17,7 @@ from statistics import fmean, median
 
 from sartor.codegen.ir.machines.core import WIDE
 from sartor.tuning.search.cost_model import Sample
-from sartor.tuning.search.expected_gain import SPREAD, errors_of
+from sartor.tuning.search.outlook import SPREAD, errors_of
 from sartor.tuning.search.shipped.likeness import guide, kin, kin_in, predicted_seconds
 
 _FOLDS = 5

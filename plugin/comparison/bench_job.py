@@ -1,21 +1,23 @@
-"""Worker side of ``sartor bench``: times a module beside other runtimes, which run the user's file."""
+"""Worker side of ``sartor bench``: times a module beside other runtimes on the user's file, with all errors."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from sartor.comparison.peer_errors import errors_of
-from sartor.comparison.same_results import difference_of
+import numpy as np
+
 from sartor.errors import SartorError
 from sartor.onnx_model.reading.load import check_files, load_model
+from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.benchmark import BLOCK, PAUSE, Samples, time_interleaved
 from sartor.runtime.driver.bound_input import BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array, Signature
+from sartor.runtime.output_error import relative_error, scales_of
 from sartor.runtime.reference import OnnxRuntimeReference, OpenVinoReference
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import TIMEOUT, call, open_pool
@@ -24,6 +26,56 @@ from sartor.tuning.workers.sharing import machine_turns
 from sartor.workspace import workspace
 
 _LOG = logging.getLogger(__name__)
+
+
+def errors_of(
+    runs: Mapping[str, Callable[[], Sequence[Array]]], model: Path, feeds: Mapping[str, Array], threads: int
+) -> dict[str, float]:
+    """The relative error of each run's outputs (``relative_error``) to what the model means.
+
+    Args:
+        runs: by name.
+        model: the ONNX file.
+        feeds: an array for each of its inputs.
+        threads: of the reference.
+
+    Returns:
+        The errors by name; empty, with a warning, if the reference cannot run the model.
+    """
+    try:
+        right = ReferenceModel(model, threads=threads)(feeds)
+    except SartorError as error:
+        _LOG.warning("how exact the runtimes are is not known: %s", error)
+        return {}
+    scales = scales_of(right)
+    return {name: relative_error(run(), right, scales=scales) for name, run in runs.items()}
+
+
+# Unrelated results of one magnitude differ by more than the norm of either. Rounding to 8 bits stays far below this.
+_UNRELATED = 0.5
+
+
+def difference_of(own: Sequence[Array], other: Sequence[Array]) -> str | None:
+    """How a module's outputs differ from those of a model, if more than rounding explains; else None.
+
+    Only outputs of real numbers are compared by value: few classes are often the same, and many indices are not.
+    """
+    if len(own) != len(other):
+        return f"it has {len(other)} outputs and the module {len(own)}"
+    for index, (ours, theirs) in enumerate(zip(own, other, strict=True)):
+        if ours.shape != theirs.shape:
+            return f"output {index} has the shape {list(theirs.shape)}, in the module {list(ours.shape)}"
+        if ours.dtype.kind == theirs.dtype.kind == "f" and (off := _distance(ours, theirs)) > _UNRELATED:
+            return f"output {index} is off by {off:.2g} of its norm"
+    return None
+
+
+def _distance(ours: Array, theirs: Array) -> float:
+    """The norm of the difference by the norm of the other; 0 if that is zero or either is not finite."""
+    right = theirs.astype(np.float64)
+    norm, apart = float(np.linalg.norm(right)), float(np.linalg.norm(ours.astype(np.float64) - right))
+    return apart / norm if norm > 0 and np.isfinite(apart / norm) else 0.0
+
 
 SELF = "sartor"
 ON_DEVICE = "sartor, on the device"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue, TensorType
 from sartor.codegen.ir.target import Target
-from sartor.codegen.mlir.iree_compiler import ir, mark_double, run_passes
+from sartor.codegen.mlir.iree_compiler import compile_module, flags_for, ir, mark_double, run_passes
 from sartor.codegen.mlir.operations import symbol
 from sartor.dialect_passes.bounded_indices import bound_indices
 from sartor.dialect_passes.constants import fold_narrowed
@@ -24,14 +24,29 @@ from sartor.dialect_passes.split_layers import find_childnets
 from sartor.dialect_passes.tied_tables import tie_tables
 from sartor.errors import UnsupportedModelError
 from sartor.frontend.asked_children import AskedChildren
-from sartor.frontend.constant_folding import evaluate
 from sartor.frontend.onnx_import import import_model
 from sartor.onnx_model.graphs.names import naming_origins
 from sartor.onnx_model.graphs.prepared import PreparedModel, TensorInfo
 from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.undecided import with_advice
 from sartor.policies import Double
+from sartor.runtime.driver.device import open_device
+from sartor.runtime.driver.device_array import from_view, upload
+from sartor.runtime.driver.program import Program
+from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.module import open_module
 from sartor.tuning.workers.shared_arrays import StoredArrays
+
+
+def evaluate(text: str, arrays: Sequence[np.ndarray], results: Sequence[TensorType]) -> list[Array]:
+    """Run ``@fold`` of a module on arrays, on one thread of this machine; ``results`` are its result types."""
+    device = open_device("cpu", 1)
+    module = open_module(compile_module(text, (*Target.create("cpu").flags, *flags_for(text))))
+    program = Program(module.native, "constant folding", device, {})
+    views = program.invoke("fold", [upload(array, device).view for array in arrays])
+    specs = [TensorSpec("folded", each.numpy_dtype.name, each.shape) for each in results]
+    return [from_view(view, device, spec).to_host().copy() for view, spec in zip(views, specs, strict=True)]
+
 
 # Weights that were folded into others are no longer needed, and would be stored in every module.
 _CLEAN = "builtin.module(util.func(canonicalize,cse),symbol-dce)"

@@ -32,7 +32,7 @@ from sartor.tuning.selection.problem.limits import Limits, Quantity, measures
 from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.problem.problem import Problem
 from sartor.tuning.selection.problem.selection import Selection, conclude
-from sartor.tuning.selection.programming import ilp, least_error, least_memory
+from sartor.tuning.selection.programming import ilp, least_memory
 from sartor.tuning.selection.programming.alternatives import alternatives
 from sartor.tuning.selection.programming.pareto import Point, pareto_front
 from sartor.tuning.selection.solve import solve
@@ -185,7 +185,7 @@ class PlanSolver:
         """
 
         def find(problem: Problem) -> Sequence[Selection]:
-            return [least_error.most_exact(problem, self.policy.limits, seconds=auto.SECONDS)]
+            return [least_memory.most_exact(problem, self.policy.limits, seconds=auto.SECONDS)]
 
         return self._settled(tables, find, (Quantity.ERROR, *self.policy.limits.bounds))
 

@@ -26,8 +26,7 @@ from sartor.progress import Progress, silent
 from sartor.samples.checked_samples import checked_samples
 from sartor.samples.given_samples import SampleSource
 from sartor.samples.sample_sets import MOST_VERIFIED, SampleSet
-from sartor.tuning.calibration.methods import OBSERVERS
-from sartor.tuning.calibration.observer import Observer
+from sartor.tuning.calibration.methods import OBSERVERS, Observer
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.calibration.ranges import Ranges
 from sartor.tuning.workers.calls import as_file, call_until_done

@@ -16,7 +16,7 @@ from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.samples.given_samples import SampleSource
-from sartor.tuning.calibration.observer import Observer
+from sartor.tuning.calibration.methods import Observer
 from sartor.tuning.workers.protocol import WorkerError
 
 

@@ -11,7 +11,7 @@ from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.iree_compiler import ir, run_passes
 from sartor.dialect_passes.constants import fold_narrowed
 from sartor.dialect_passes.fold_weights import fold_weights
-from sartor.frontend.constant_folding import evaluate
+from sartor.frontend.layering import evaluate
 from sartor.frontend.onnx_import import import_model
 from tests.tiny_models import Builder, residual
 

@@ -32,7 +32,7 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import output_error
 from sartor.runtime.session import Session
 from sartor.samples.sample_sets import DrawnSamples
-from sartor.tuning.calibration.min_max import MinMaxObserver
+from sartor.tuning.calibration.methods import MinMaxObserver
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from sartor.tuning.errors.error_measures import cosine_distance
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, UnsplitNetwork, build_net

@@ -5,11 +5,15 @@ taking a workgroup costs time, and so does handing work to another thread, which
 faster on fewer workgroups, or on one core. How much all of this costs depends on the machine and on the layers around,
 so a model selects the numbers that may win, and they are measured like any variant (ACLTuner: Kwon et al., 2023,
 section 2.2, where the distribution of work is a parameter that is measured, too).
+
+Workers that take workgroups are simulated. Times are relative: the whole layer takes 1 on a core of speed 1.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds, kind_and_sizes
 from sartor.codegen.analysis.task_facts import task_facts
@@ -17,7 +21,50 @@ from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.descriptor import SHARES
 from sartor.codegen.ir.variants.routine import Parameters, Variant
-from sartor.tuning.search.makespan import shrinking, taken_in_turn
+
+Shares = Sequence[float | Fraction]
+"""The fraction of a layer that each workgroup computes, in the order in which workers take them."""
+
+
+def equal(count: int) -> list[Fraction]:
+    """Equal shares."""
+    return [Fraction(1, count)] * count
+
+
+def shrinking(count: int) -> list[Fraction]:
+    """Shares that shrink linearly, as kernels have them (``codegen/kernels/loops/partition.py``)."""
+    return [Fraction(2 * (count - index) - 1, count**2) for index in range(count)]
+
+
+def proportional(speeds: Sequence[float]) -> list[float]:
+    """A share for each core in proportion to its speed."""
+    return [speed / sum(speeds) for speed in speeds]
+
+
+def taken_in_turn(shares: Shares, speeds: Sequence[float], claim: float = 0.0) -> float:
+    """The time until all workgroups are done, if each worker takes the next one when it has finished one.
+
+    Workers that begin together take workgroups in the order of ``speeds``.
+
+    Args:
+        shares: of the workgroups.
+        speeds: of the cores.
+        claim: time to take a workgroup, on every core.
+    """
+    free = [(0.0, core) for core in range(len(speeds))]
+    end = 0.0
+    for share in shares:
+        begin, core = heapq.heappop(free)
+        done = begin + claim + float(share) / speeds[core]
+        heapq.heappush(free, (done, core))
+        end = max(end, done)
+    return end
+
+
+def given_to_cores(shares: Shares, speeds: Sequence[float], claim: float = 0.0) -> float:
+    """The time until all are done, if each core computes the share of its own position, whatever the others do."""
+    return max(claim + float(share) / speed for share, speed in zip(shares, speeds, strict=True))
+
 
 _ROWS, _PANELS, _OTHERS = "row_groups", "panel_groups", "groups"
 WORKGROUP_PARAMETERS = (_ROWS, _PANELS, _OTHERS, SHARES)

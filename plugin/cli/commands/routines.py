@@ -23,8 +23,7 @@ from sartor.cli.options.common import (
 )
 from sartor.cli.options.constraints import PrecisionOption, read_precision
 from sartor.cli.output.terminal import show_json, show_table, tuning_progress
-from sartor.cli.tables.format_table import show_formats
-from sartor.cli.tables.ledger_table import show_ledgers
+from sartor.cli.tables.routine_tables import show_formats, show_ledgers
 from sartor.codegen.ir.graph import Childnet
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.variants.candidates import Candidates

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
+from sartor.codegen.ir.graph import LayerGraph
 from sartor.config import CompileConfig
 from sartor.costing.layer_costs import make_tuner
 from sartor.costing.predicted_costs import predicted_tables
 from sartor.costing.resource_costs import measure_resource_costs
-from sartor.errors import InfeasibleError
-from sartor.planning.contenders.one_device_plans import home_plans
-from sartor.planning.contenders.overlapped_plans import overlapped_plans
-from sartor.planning.contenders.regret_plans import regret_plans
+from sartor.errors import CompileError, DisturbedError, InfeasibleError
+from sartor.planning.contenders.other_plans import home_plans, overlapped_plans, regret_plans
 from sartor.planning.contenders.single_type_plans import single_precision_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
@@ -25,15 +26,59 @@ from sartor.precision.sensitivity_cache import SensitivityCache
 from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.candidacy import Candidacy
 from sartor.profiling.compilation.floor import Mending, wrong_plan
-from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
 from sartor.profiling.compilation.stock_floor import expected_seconds, is_hopeless
 from sartor.profiling.profiler import Profiler
 from sartor.profiling.refinement import Refined
-from sartor.profiling.refiner import Refiner
+from sartor.profiling.refiner import BROKEN, Refiner
 from sartor.profiling.verdicts import budget_of_model
 from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.selection.problem.limits import UNLIMITED
 from sartor.tuning.selection.programming.infeasible import LimitError
+
+
+class _Runs(Protocol):
+    def run(self, recipes: Sequence[Recipe]) -> None:
+        """Run those that did not run yet; ``CompileError`` if none compiles."""
+
+    def run_of(self, recipe: Recipe) -> Measurement | None:
+        """How a recipe ended; None if it did not run."""
+
+
+def lost_by_fusion(recipes: Sequence[Recipe], runs: _Runs) -> str | None:
+    """How the first plan with fused layers ended, if no plan works and there is such a one; else None.
+
+    That none compiles is such an end: plans without fused layers, and networks in reserve, may still compile.
+
+    Raises:
+        DisturbedError: if something outside may have ended them.
+    """
+    plans = [recipe for recipe in recipes if not recipe.plan.unsplit]
+    fused = [plan for plan in plans if any(layer.task.stages for layer in plan.graph.layers)]
+    if not fused:
+        return None
+    try:
+        runs.run(recipes)
+    except DisturbedError:
+        raise
+    except CompileError as error:
+        return _told(Status.COMPILE_FAILED, str(error))
+    ends = [runs.run_of(plan) for plan in plans]
+    if not all(end is not None and end.status in BROKEN for end in ends):
+        return None
+    end = runs.run_of(fused[0])
+    return None if end is None else _told(end.status, end.message)
+
+
+def _told(status: Status, message: str) -> str:
+    return f"{status.value}: {message.partition(chr(10))[0]}"
+
+
+def without_fusions(tables: Tables, graph: LayerGraph) -> Tables:
+    """The tables without times of fused layers, so that none are selected."""
+    fused = {fusion.layer.task.key for fusion in graph.fusions}
+    return replace(tables, measured={key: found for key, found in tables.measured.items() if key not in fused})
+
 
 _LOG = logging.getLogger(__name__)
 

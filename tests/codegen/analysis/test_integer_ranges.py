@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.analysis.integer_ranges import integer_ranges
 from sartor.codegen.ir.layer import PLAIN, Layer, LayerKind, Task, TensorType
-from sartor.frontend.constant_folding import evaluate
 from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.layering import evaluate
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData
 from tests.importing import ImportedOf, imported_model

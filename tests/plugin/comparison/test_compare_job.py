@@ -12,9 +12,8 @@ from onnx import ModelProto, numpy_helper
 
 from sartor.codegen.ir.target import Target
 from sartor.comparison import bench_job
-from sartor.comparison.bench_job import ON_DEVICE, SELF, BenchResults, BenchRuns, time_runs
+from sartor.comparison.bench_job import ON_DEVICE, SELF, BenchResults, BenchRuns, difference_of, time_runs
 from sartor.comparison.compare_job import Answer, Question, right_outputs
-from sartor.comparison.same_results import difference_of
 from sartor.config import CompileConfig
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.states.cache_branch import take_cached_branch

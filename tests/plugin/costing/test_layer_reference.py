@@ -18,9 +18,9 @@ from sartor.codegen.ir.layer import Layer
 from sartor.costing.layer_arbiters import LayerArbiters
 from sartor.costing.layer_reference import LayerArbiter, cut_out
 from sartor.errors import UnsupportedModelError
-from sartor.frontend.constant_folding import evaluate
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
+from sartor.frontend.layering import evaluate
 from sartor.runtime.output_error import output_error
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.case_data import CaseData

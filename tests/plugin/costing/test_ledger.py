@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sartor.cli.tables.ledger_table import show_ledgers
+from sartor.cli.tables.routine_tables import show_ledgers
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.candidates import Candidates, Filter
 from sartor.codegen.mlir.kernel_machine import core_of

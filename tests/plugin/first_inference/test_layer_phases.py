@@ -17,8 +17,16 @@ from sartor.costing.candidates import find_candidates
 from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.cold_bench import ColdRuns
 from sartor.first_inference.cold_record import ColdRecord, read_cold
-from sartor.first_inference.dispatch_events import DispatchEvent, Inference, inferences
-from sartor.first_inference.layer_phases import REST, LayerPhases, Phases, layer_phases, phases_of
+from sartor.first_inference.layer_phases import (
+    REST,
+    DispatchEvent,
+    Inference,
+    LayerPhases,
+    Phases,
+    inferences,
+    layer_phases,
+    phases_of,
+)
 from sartor.first_inference.sample import FirstRun, typical
 from sartor.first_inference.timeline import Panel, bars_of, draw, layer_bars
 from sartor.frontend.imported_model import ImportedModel

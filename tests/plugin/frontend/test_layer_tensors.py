@@ -16,9 +16,9 @@ from sartor.codegen.ir.layer import Layer, LayerKind, TensorType, ValueRef
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
-from sartor.frontend.constant_folding import evaluate
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import LayerTensors, layer_tensors
+from sartor.frontend.layering import evaluate
 from sartor.frontend.value_ranges import Values, named_ranges, ranges_of, with_children
 from sartor.policies import Precision
 from sartor.precision.eligibility import eligibility

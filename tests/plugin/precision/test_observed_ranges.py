@@ -18,8 +18,7 @@ from sartor.precision.calibration import observed
 from sartor.precision.observe_job import Observed, observe
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.samples.given_samples import HeldSamples, Samples
-from sartor.tuning.calibration.methods import OBSERVERS, CalibrationMethod
-from sartor.tuning.calibration.min_max import MinMaxObserver
+from sartor.tuning.calibration.methods import OBSERVERS, CalibrationMethod, MinMaxObserver
 from sartor.tuning.workers.pool import WorkerPool
 from tests.tiny_models import Builder
 

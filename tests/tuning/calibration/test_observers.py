@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sartor.runtime.driver.signature import Array
-from sartor.tuning.calibration.entropy import EntropyObserver
 from sartor.tuning.calibration.histogram import BINS, StreamingHistogram
-from sartor.tuning.calibration.methods import OBSERVERS, CalibrationMethod
-from sartor.tuning.calibration.min_max import MinMaxObserver
-from sartor.tuning.calibration.mse import MseObserver
-from sartor.tuning.calibration.observer import Observer
-from sartor.tuning.calibration.percentile import PercentileObserver
+from sartor.tuning.calibration.methods import (
+    OBSERVERS,
+    CalibrationMethod,
+    EntropyObserver,
+    MinMaxObserver,
+    MseObserver,
+    Observer,
+    PercentileObserver,
+)
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 

@@ -11,8 +11,8 @@ import pytest
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.records.measurement import Measurement, MeasurementKey, Status
 from sartor.tuning.search.doubts.contested import contested
-from sartor.tuning.search.expected_gain import SPREAD, expected_gain, spread_of
 from sartor.tuning.search.found_so_far import FoundSoFar
+from sartor.tuning.search.outlook import SPREAD, expected_gain, spread_of
 from sartor.tuning.search.search import VariantSearch
 from tests.tuning.search.searched_tasks import KERNELS, STOCK, samples, task
 

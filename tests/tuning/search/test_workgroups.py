@@ -12,11 +12,20 @@ from sartor.codegen.kernels.loops.partition import largest_range, smallest_range
 from sartor.codegen.routine_registry import described
 from sartor.codegen.routines import ROUTINES, routines_for
 from sartor.costing.listing import list_candidates
-from sartor.tuning.search.makespan import equal, given_to_cores, proportional, shrinking, taken_in_turn
 from sartor.tuning.search.search import VariantSearch
 from sartor.tuning.search.search_settings import SearchSettings
 from sartor.tuning.search.searched import Searched
-from sartor.tuning.search.workgroups import fewer_workgroups, predicted_seconds, promising_numbers, workgroups_of
+from sartor.tuning.search.workgroups import (
+    equal,
+    fewer_workgroups,
+    given_to_cores,
+    predicted_seconds,
+    promising_numbers,
+    proportional,
+    shrinking,
+    taken_in_turn,
+    workgroups_of,
+)
 from tests.importing import ImportedOf
 from tests.tuning.search.searched_tasks import STOCK, facts, kernel, listed
 

@@ -1,6 +1,6 @@
 """Recurrent operators as products of their inputs and nodes that stand for loops over the steps.
 
-These nodes are of a domain of their own, which IREE's importer does not know: ``codegen/subgraphs/recurrent_calls.py``
+These nodes are of a domain of their own, which IREE's importer does not know: ``codegen/subgraphs/expanded_calls.py``
 replaces them before and after it lowers the others.
 """
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.target import Target
-from sartor.codegen.mlir.before_lowering.depthwise_loops import order_depthwise_loops
 from sartor.codegen.mlir.before_lowering.index_constants import index_constants
+from sartor.codegen.mlir.before_lowering.vulkan_defects import order_depthwise_loops
 from sartor.codegen.mlir.iree_compiler import compile_module, ir, load_dialects
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import from_view, upload

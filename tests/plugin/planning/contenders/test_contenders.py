@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from sartor.costing.time_budget import TimeBudget
-from sartor.planning.contenders.one_device_plans import home_plans
-from sartor.planning.contenders.regret_plans import of_call, weighted
+from sartor.planning.contenders.other_plans import home_plans, of_call, weighted
 from sartor.planning.contenders.rival_plans import Incumbent, rival_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from sartor.frontend.imported_model import ImportedModel
-from sartor.planning.contenders.overlapped_plans import overlapped_plans
+from sartor.planning.contenders.other_plans import overlapped_plans
 from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe

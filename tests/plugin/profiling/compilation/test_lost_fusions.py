@@ -24,8 +24,7 @@ from sartor.planning.plan_selector import PlanSelector
 from sartor.planning.plan_solver import PlanSolver
 from sartor.planning.recipe import Recipe, unsplit_recipe
 from sartor.profiling.builder import Build, Builder
-from sartor.profiling.compilation.lost_fusions import lost_by_fusion, without_fusions
-from sartor.profiling.compilation.plan_choice import choose, refined
+from sartor.profiling.compilation.plan_choice import choose, lost_by_fusion, refined, without_fusions
 from sartor.profiling.network_runner import NetRunner
 from sartor.profiling.profiler import Profiler
 from sartor.profiling.refiner import Refiner

@@ -26,7 +26,7 @@ from sartor.tuning.selection.problem.selection import Assignment, evaluate
 from sartor.tuning.selection.problem.trade_offs import worth_keeping
 from sartor.tuning.selection.programming import ilp
 from sartor.tuning.selection.programming.alternatives import alternatives
-from sartor.tuning.selection.programming.least_error import most_exact
+from sartor.tuning.selection.programming.least_memory import most_exact
 from tests.tuning.selection.seeded_plans import printed_plans
 
 BuildRandom = Callable[[Random], Problem]
