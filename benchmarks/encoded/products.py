@@ -28,7 +28,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine
 from sartor.codegen.kernels.isa.byte_pairs import BYTE_PAIRS
 from sartor.codegen.kernels.isa.word_sums import PAIR_SUMS
@@ -127,7 +127,7 @@ def _compiled(depth: int, columns: int, rows: int, target: Target) -> Product:
 def _kernels(layer: Layer, target: Target) -> Iterator[tuple[str, tuple[int, Implementation]]]:
     for level, routines in _ROUTINES.items():
         for routine in routines:
-            listed = routine.parameters(layer.task, target)
+            listed = choices_of(routine, layer.task, target)
             for number, sizes in enumerate([] if isinstance(listed, Rejected) else listed[:_TRIED]):
                 code = routine.build(layer.task, sizes, target)
                 if isinstance(code, Implementation):

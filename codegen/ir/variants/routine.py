@@ -47,6 +47,17 @@ class Rejected:
     reason: str
 
 
+def required(answer: _Answer | Rejected) -> _Answer:
+    """An answer, for code that goes no further without it.
+
+    Raises:
+        RejectionError: if it is a rejection; ``choices_of`` and ``variant_of`` return that as a value again.
+    """
+    if isinstance(answer, Rejected):
+        raise RejectionError(answer.reason)
+    return answer
+
+
 class KernelSource(Protocol):
     """A kernel whose code is emitted on demand."""
 
@@ -179,10 +190,18 @@ class Routine(Named, Protocol):
         """Facts about all its variants, for choosing among them."""
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        """Parameter sets worth trying, best guess first, or why the routine does not apply."""
+        """Parameter sets worth trying, best guess first, or why the routine does not apply; see ``choices_of``.
+
+        Raises:
+            RejectionError: if what it is made of rejects the task.
+        """
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        """Code for one parameter set, or why it cannot be written after all."""
+        """Code for one parameter set, or why it cannot be written after all; see ``variant_of``.
+
+        Raises:
+            RejectionError: as for ``parameters``.
+        """
 
 
 def dtype_of(task: Task) -> str:

@@ -10,10 +10,9 @@ from typing import Generic, TypeVar
 from sartor.codegen.analysis.convolution import Convolution, convolution_of
 from sartor.codegen.ir.layer import LayerKind, Task, TensorType
 from sartor.codegen.ir.layouts import CHANNELS_LAST, PLAIN_IMAGE
-from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
@@ -84,11 +83,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
-        match, machine = self.match(task), self.machine(task, target, self.storage)
-        if isinstance(match, Rejected):
-            return match
-        if isinstance(machine, Rejected):
-            return machine
+        match, machine = required(self.match(task)), required(self.machine(task, target, self.storage))
         if self.blocked and any(channel % machine.lanes for channel in self.channels(match)):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
         found = self.tilings(match, machine)
@@ -100,11 +95,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         Raises:
             RejectionError: if there is no kernel for the layer.
         """
-        match, machine = self.match(task), self.machine(task, target)
-        if isinstance(match, Rejected):
-            raise RejectionError(match.reason)
-        if isinstance(machine, Rejected):
-            raise RejectionError(machine.reason)
+        match, machine = required(self.match(task)), required(self.machine(task, target))
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             images = ImageLayer.of(rewrite, self.layout(machine), machine.lanes, in_planes=self.in_planes)

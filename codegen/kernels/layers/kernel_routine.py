@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import layouts_of
-from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits, narrowest
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode, KernelLayer, build_kernel
 from sartor.codegen.mlir.kernel_machine import CPU, kernel_machine
@@ -84,9 +83,7 @@ class KernelRoutine(ABC):
         Raises:
             RejectionError: if there is no kernel for it.
         """
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            raise RejectionError(machine.reason)
+        machine = required(kernel_machine(task, target))
         rewrites, code = self.parts(task, parameters, machine)
         inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
         return KernelLayer(task, tuple(rewrites), inputs, outputs[0], code)

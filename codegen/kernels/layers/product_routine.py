@@ -11,7 +11,7 @@ from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
@@ -40,12 +40,8 @@ class ProductRoutine(StoringKernel):
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
         if task.kind is not LayerKind.CONTRACTION:
             return Rejected("not a matrix product")
-        machine = kernel_machine(task, target, self.storage, self.devices)
-        if isinstance(machine, Rejected):
-            return machine
-        shape = product_shape(task)
-        if isinstance(shape, Rejected):
-            return shape
+        machine = required(kernel_machine(task, target, self.storage, self.devices))
+        shape = required(product_shape(task))
         found = self.tilings(task, shape, machine)
         return found if isinstance(found, Rejected) else [each.parameters() for each in found]
 

@@ -6,9 +6,8 @@ import itertools
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import Task
-from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.attention.attention_layer import attention_layer, attention_of
 from sartor.codegen.kernels.attention.fused_attention import FusedAttention
@@ -38,17 +37,10 @@ class AttentionKernel(TensorKernel):
         return replace(super().traits, fuses=True, family="attention", sizes=("warps", "block"), estimate=estimate)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        gpu, found = gpu_of(task, target), attention_of(task)
-        if isinstance(gpu, Rejected):
-            return gpu
-        if isinstance(found, Rejected):
-            return found
+        gpu, found = required(gpu_of(task, target)), required(attention_of(task))
         fitting: list[Parameters] = []
         for warps, block in itertools.product(_WARPS, _BLOCKS):
-            try:
-                code = self.layer(task, {"warps": warps, "block": block}, target).code
-            except RejectionError as error:
-                return Rejected(error.reason)
+            code = self.layer(task, {"warps": warps, "block": block}, target).code
             fits = isinstance(code, FusedAttention) and code.shared_bytes <= gpu.shared_bytes
             if fits and 3 * block + found.value_columns <= _MOST_COLUMNS[self.instruction.bytes, warps]:
                 fitting.append({"warps": warps, "block": block})

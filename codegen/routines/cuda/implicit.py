@@ -12,7 +12,7 @@ from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.cuda.costs import ProductCost, product_cycles
 from sartor.codegen.kernels.cuda.layers import (
@@ -50,11 +50,7 @@ class Implicit(TensorKernel):
         return replace(super().traits, family="implicit", sizes=BlockTiling.names(), estimate=estimate)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        gpu, work = gpu_of(task, target), self._work(task)
-        if isinstance(gpu, Rejected):
-            return gpu
-        if isinstance(work, Rejected):
-            return work
+        gpu, work = required(gpu_of(task, target)), required(self._work(task))
         found = list(block_tilings(work, gpu, self.instruction))
         if self.instruction.is_integer:
             # Parts of sums are stored in f32, which does not hold all integers of 32 bits.

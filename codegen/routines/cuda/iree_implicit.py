@@ -16,7 +16,7 @@ from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
 from sartor.codegen.kernels.cuda.iree_tiles import (
     DEPTH_OF_THREADS,
@@ -56,13 +56,9 @@ class IreeImplicit:
         return Traits("iree_implicit", precision=self.storage, slowdown=slowdown)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        gpu = gpu_of(task, target)
-        if isinstance(gpu, Rejected):
-            return gpu
+        gpu = required(gpu_of(task, target))
         by_product = self._multiplies_pixels(task)
-        extents = _extents(task, by_product=by_product)
-        if isinstance(extents, Rejected):
-            return extents
+        extents = required(_extents(task, by_product=by_product))
         result, reduction = extents
         if 0 in result or reduction == 0:
             return Rejected("nothing is multiplied")
@@ -83,9 +79,7 @@ class IreeImplicit:
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         by_product = self._multiplies_pixels(task)
-        extents = _extents(task, by_product=by_product)
-        if isinstance(extents, Rejected):
-            return extents
+        extents = required(_extents(task, by_product=by_product))
         tiling = self._tiling(parameters, extents[0])
         is_image = task.kind is LayerKind.CONVOLUTION and not by_product
         rewrite = Rewrite.images(task, CHANNELS_LAST) if is_image else product_rewrite(task)

@@ -9,7 +9,7 @@ from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.cuda.costs import SeparableProductCost, separable_cycles
 from sartor.codegen.kernels.cuda.layers import convolution_product, gpu_of, lanes_for
@@ -47,9 +47,7 @@ class TensorSeparable(TensorKernel):
         return replace(super().traits, family="separable_product", fuses=True, sizes=sizes, estimate=estimate)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        gpu, match = gpu_of(task, target), separable_of(task)
-        if isinstance(gpu, Rejected):
-            return gpu
+        gpu, match = required(gpu_of(task, target)), separable_of(task)
         if match is None:
             return Rejected("no depthwise convolution with an unpadded 1x1 convolution after it")
         batches, channels, height, width = match.convolution.result.shape

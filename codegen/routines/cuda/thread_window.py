@@ -10,7 +10,7 @@ from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.cuda.costs import ThreadCost
 from sartor.codegen.kernels.cuda.layers import gpu_of, widest_vector
@@ -35,9 +35,8 @@ class ThreadWindows(StoringKernel):
         return replace(super().traits, family="thread_window", sizes=("pixels",), estimate=ThreadCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        gpu, window = gpu_of(task, target), window_of(task)
-        if isinstance(gpu, Rejected):
-            return gpu
+        required(gpu_of(task, target))
+        window = window_of(task)
         if window is None:
             return Rejected("neither a depthwise convolution nor a pooling in two dimensions")
         columns = window.result.shape[3]

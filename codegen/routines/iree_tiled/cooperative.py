@@ -18,7 +18,7 @@ from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.packing import Round
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.lowerings.im2col import patches_rewrite
 from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
@@ -66,10 +66,7 @@ class CooperativeProduct:
         return Traits("cooperative", precision=HALF, slowdown=_SLOWDOWN)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        rewrite = self._rewrite(task, target)
-        shape = rewrite if isinstance(rewrite, Rejected) else _divided(rewrite)
-        if isinstance(shape, Rejected):
-            return shape
+        shape = required(_divided(required(self._rewrite(task, target))))
         found = sorted(_tiles(shape), key=lambda tile: _rank(shape, tile))
         return found[:_TILES] or Rejected("no tiles fit the memory of a workgroup and the rows")
 
@@ -77,9 +74,7 @@ class CooperativeProduct:
         tiling = CooperativeTiling(
             pair(parameters["workgroup"]), pair(parameters["subgroup"]), integer(parameters["depth"]), _lanes(target)
         )
-        built = rewritten(self._rewrite(task, target), lambda rewrite: _apply(rewrite, tiling), target)
-        if isinstance(built, Rejected):
-            return built
+        built = required(rewritten(self._rewrite(task, target), lambda rewrite: _apply(rewrite, tiling), target))
         inputs, outputs = (tuple(kind.stored_as(HALF) for kind in kinds) for kinds in (built.inputs, built.outputs))
         return replace(built, inputs=inputs, outputs=outputs)
 

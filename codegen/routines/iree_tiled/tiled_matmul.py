@@ -13,7 +13,7 @@ from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product
 from sartor.codegen.analysis.register_tiles import register_tiles, row_block, vector_tiles
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, pair, required
 from sartor.codegen.ir.variants.traits import TILED_SLOWDOWN, Traits
 from sartor.codegen.lowerings.workgroups import WorkgroupTiling
 from sartor.codegen.mlir.machine import Machine, float_machine
@@ -37,18 +37,12 @@ class TiledMatmul:
         return Traits("tiled", slowdown=TILED_SLOWDOWN, beside_kernels=frozenset({LayerKind.CONTRACTION}))
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        machine = float_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
-        shape = product_shape(task)
-        if isinstance(shape, Rejected):
-            return shape
+        machine = required(float_machine(task, target))
+        shape = required(product_shape(task))
         return _choices(shape, machine)
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        shape = product_shape(task)
-        if isinstance(shape, Rejected):
-            return shape
+        shape = required(product_shape(task))
         skipped = 0 if shape.rows is not None else 1
         ones = (1,) * len(shape.batches)
         tiling = WorkgroupTiling(

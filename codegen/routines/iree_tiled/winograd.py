@@ -14,7 +14,7 @@ from sartor.codegen.analysis.winograd_tiles import applicable, promising_tiles
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 from sartor.codegen.ir.winograd import KERNEL
 from sartor.codegen.lowerings.winograd_layer import tiling_of, use_iree_ops, use_own_transforms
@@ -39,20 +39,14 @@ class Winograd:
         return replace(LOWERED, transforms=True)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        convolution = _match(task)
-        if isinstance(convolution, Rejected):
-            return convolution
+        convolution = required(_match(task))
         if target.device != "cpu":
             return [{"tile": _IREE_OUTPUT_TILE}]
-        tiles = promising_tiles(convolution)
-        if isinstance(tiles, Rejected):
-            return tiles
+        tiles = required(promising_tiles(convolution))
         return [{"tile": tile.height} for tile in tiles[:_MOST_CHOICES]]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        convolution = _match(task)
-        if isinstance(convolution, Rejected):
-            return convolution
+        convolution = required(_match(task))
         rewrite = Rewrite.images(task, CHANNELS_LAST)
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):

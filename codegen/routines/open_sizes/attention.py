@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.attention.attention_kernel import AttentionRoutine
 from sartor.codegen.kernels.attention.attention_layer import attention_stages
@@ -57,9 +57,7 @@ class OpenAttentionKernel(AttentionRoutine):
         *outer, queries, _ = shape
         if task.opened is None and not 0 < queries <= MOST_FEW:
             return Rejected(f"its sizes are known, and {queries} queries for each head of keys are not few")
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
+        machine = required(kernel_machine(task, target))
         heads = math.prod(outer)
         return [
             {"rows": rows, "vectors": vectors, "groups": many_workgroups(heads * -(-queries // rows), machine.threads)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.attention.attention_kernel import AttentionRoutine
 from sartor.codegen.kernels.attention.attention_layer import attention_stages
@@ -42,9 +42,7 @@ class BlockedAttentionKernel(AttentionRoutine):
         return Traits(fuses=True, opens=True, sizes=sizes, estimate=BlockedAttentionCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
+        machine = required(kernel_machine(task, target))
         stages = attention_stages(task)
         shape = stages[0].task.results[0].shape if len(stages) >= _STAGES else ()
         if len(shape) < _STAGES:

@@ -9,7 +9,7 @@ from sartor.codegen.analysis.matmul import MatmulShape
 from sartor.codegen.ir.layer import OpenedTask, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.layers.product_routine import product_layer
@@ -46,21 +46,15 @@ class OpenConvolutionKernel(OpenRoutine):
         return Traits(fuses=True, opens=True, sizes=Tiling.names(), estimate=OpenConvolutionCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        shape = gathered_product(task)
-        machine = kernel_machine(task, target)
-        if isinstance(shape, Rejected):
-            return shape
-        if isinstance(machine, Rejected):
-            return machine
+        shape = required(gathered_product(task))
+        machine = required(kernel_machine(task, target))
         found = [tiling.parameters() for tiling in fitting_tilings(shape, machine)]
         return found or Rejected(f"patches of {shape.depth} elements do not fit a workgroup")
 
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
     ) -> tuple[Sequence[Rewrite], KernelCode]:
-        shape = gathered_product(task)
-        if isinstance(shape, Rejected):
-            raise RejectionError(shape.reason)
+        shape = required(gathered_product(task))
         (gathers, multiplies), (twin, other) = task.stages, opened.twin.stages
         patches = patches_of(gathers.task).opened(patches_of(twin.task), opened.fit)
         product = product_layer(multiplies.task, other.task, machine.lanes)

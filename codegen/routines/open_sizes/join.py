@@ -10,7 +10,7 @@ from sartor.codegen.ir.layer import OpenedTask, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count, count_of
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.access import Access
@@ -48,15 +48,10 @@ class OpenJoinKernel(OpenRoutine):
         return Traits(opens=True, sizes=("groups",), estimate=CopyCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
+        machine = required(kernel_machine(task, target))
         if task.opened is None:
             return Rejected("its sizes are known")
-        try:
-            check_join(task, machine.lanes)
-        except RejectionError as error:
-            return Rejected(error.reason)
+        check_join(task, machine.lanes)
         return [{"groups": many_workgroups(math.prod(task.results[0].shape[:-1]), machine.threads)}]
 
     def code(

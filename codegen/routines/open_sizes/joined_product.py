@@ -9,7 +9,7 @@ from sartor.codegen.analysis.matmul import product_shape
 from sartor.codegen.ir.layer import LayerKind, OpenedTask, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.layers.product_routine import product_layer
@@ -46,19 +46,12 @@ class OpenJoinedProduct(OpenRoutine):
         return Traits(fuses=True, opens=True, sizes=Tiling.names(), estimate=OpenConvolutionCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
+        machine = required(kernel_machine(task, target))
         if task.opened is None or len(task.stages) != _STAGES or task.stages[1].task.kind is not LayerKind.CONTRACTION:
             return Rejected("no images of open sizes that are joined before a product")
         joins, multiplies = task.stages
-        shape = product_shape(multiplies.task)
-        if isinstance(shape, Rejected):
-            return shape
-        try:
-            check_join(joins.task, machine.lanes)
-        except RejectionError as error:
-            return Rejected(error.reason)
+        shape = required(product_shape(multiplies.task))
+        check_join(joins.task, machine.lanes)
         groups = many_workgroups(shape.rows or 1, machine.threads)
         # Workgroups that partition the panels would all join the rows.
         listed = [replace(tiling, row_groups=groups, panel_groups=1) for tiling in fitting_tilings(shape, machine)]

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import LayerKind, OpenedTask, Task
-from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import count_of
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.partition import many_workgroups
@@ -44,13 +43,8 @@ class OpenPatchesKernel(OpenRoutine):
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.opened is None or task.kind is not LayerKind.FIXED or task.weights:
             return Rejected("no patches of images of open sizes")
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
-        try:
-            patches_of(task)
-        except RejectionError as error:
-            return Rejected(error.reason)
+        machine = required(kernel_machine(task, target))
+        patches_of(task)
         places = math.prod(task.results[0].shape[:_PLACE_RANK])
         return [{"groups": many_workgroups(places, machine.threads)}]
 

@@ -9,7 +9,7 @@ from sartor.codegen.analysis.matmul import MatmulShape, product_shape
 from sartor.codegen.ir.layer import LayerKind, OpenedTask, Stage, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.layers.product_routine import product_layer
@@ -67,19 +67,12 @@ class OpenSeparableKernel(OpenRoutine):
         return Traits(fuses=True, opens=True, sizes=SeparableTiling.names(), estimate=OpenSeparableCost())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
+        machine = required(kernel_machine(task, target))
         if task.opened is None or len(task.stages) != _STAGES or task.stages[-1].task.kind is not LayerKind.CONTRACTION:
             return Rejected("no windows of open sizes before a product")
         windows, product = _halves(task)
-        shape = product_shape(product.task)
-        if isinstance(shape, Rejected):
-            return shape
-        try:
-            check_windows(windows.task, machine.lanes)
-        except RejectionError as error:
-            return Rejected(error.reason)
+        shape = required(product_shape(product.task))
+        check_windows(windows.task, machine.lanes)
         listed = [tiling.parameters() for tiling in _tilings(shape, windows.task, machine)]
         return listed or Rejected(f"rows of {shape.depth} elements do not fit a workgroup")
 

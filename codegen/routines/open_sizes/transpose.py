@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sartor.codegen.ir.layer import LayerKind, OpenedTask, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.partition import many_workgroups
@@ -48,13 +48,8 @@ class OpenTransposeKernel(OpenRoutine):
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.opened is None or task.kind is not LayerKind.FIXED or task.weights:
             return Rejected("no transpose of open sizes")
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
-        try:
-            _matrices(task, task.opened.twin)
-        except RejectionError as error:
-            return Rejected(error.reason)
+        machine = required(kernel_machine(task, target))
+        _matrices(task, task.opened.twin)
         blocks = -(-task.results[0].elements // machine.lanes)
         return [{"groups": many_workgroups(blocks, machine.threads)}]
 

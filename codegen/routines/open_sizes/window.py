@@ -10,7 +10,7 @@ from sartor.codegen.ir.layer import OpenedTask, Task
 from sartor.codegen.ir.layouts import IMAGE_RANK
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode
 from sartor.codegen.kernels.loops.partition import many_workgroups
@@ -50,13 +50,8 @@ class OpenWindowKernel(OpenRoutine):
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.opened is None or len(task.results[0].shape) != IMAGE_RANK:
             return Rejected("no images of open sizes")
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
-        try:
-            check_windows(task, machine.lanes)
-        except RejectionError as error:
-            return Rejected(error.reason)
+        machine = required(kernel_machine(task, target))
+        check_windows(task, machine.lanes)
         batch, high, *_ = task.results[0].shape
         groups = many_workgroups(batch * high, machine.threads)
         return [

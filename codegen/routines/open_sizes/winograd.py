@@ -10,7 +10,7 @@ from sartor.codegen.ir.layer import OpenedTask, Task, TensorType
 from sartor.codegen.ir.packing import Reshape, Step, Transpose, WinogradFilter, cut
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode, KernelLayer
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
@@ -59,16 +59,9 @@ class OpenWinogradKernel(OpenRoutine):
         )
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        shape = gathered_product(task)
-        machine = kernel_machine(task, target)
-        if isinstance(shape, Rejected):
-            return shape
-        if isinstance(machine, Rejected):
-            return machine
-        try:
-            patches = _patches(task, shape)
-        except RejectionError as error:
-            return Rejected(error.reason)
+        shape = required(gathered_product(task))
+        machine = required(kernel_machine(task, target))
+        patches = _patches(task, shape)
         return [tiling.parameters() for tiling in _tilings(shape, patches, machine)]
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
@@ -81,9 +74,7 @@ class OpenWinogradKernel(OpenRoutine):
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
     ) -> tuple[Sequence[Rewrite], KernelCode]:
-        shape = gathered_product(task)
-        if isinstance(shape, Rejected):
-            raise RejectionError(shape.reason)
+        shape = required(gathered_product(task))
         (gathers, multiplies), (twin, other) = task.stages, opened.twin.stages
         patches = _patches(task, shape).opened(patches_of(twin.task), opened.fit)
         product = product_layer(multiplies.task, other.task, machine.lanes)

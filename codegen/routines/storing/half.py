@@ -10,9 +10,8 @@ from typing import Protocol
 
 from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.packing import Packing, Round
-from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelRoutine, build_kernel
 from sartor.codegen.mlir.kernel_machine import CPU
@@ -62,9 +61,7 @@ class Half:
         Raises:
             RejectionError: if there is none.
         """
-        wide = widened(task)
-        if isinstance(wide, Rejected):
-            raise RejectionError(wide.reason)
+        wide = required(widened(task))
         layer = self.kernel.layer(wide, parameters, target)
         inputs = tuple(schema.stored_as(tensor.dtype) for tensor, schema in zip(task.inputs, layer.inputs, strict=True))
         if self.traits.transforms:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import CHANNELS_LAST, IMAGE_RANK, PLAIN
-from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import QUANTISED, Schema
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 from sartor.codegen.kernels.layers.image_layer import layout_for
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer
@@ -42,9 +41,7 @@ class TableLookUp(StoringKernel):
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """The number of workgroups, or why the routine does not apply."""
-        machine = self._machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
+        machine = required(self._machine(task, target))
         return [{"groups": long_workgroups(task.results[0].elements // self._size(machine), machine.threads)}]
 
     def _machine(self, task: Task, target: Target) -> Machine | Rejected:
@@ -69,9 +66,7 @@ class TableLookUp(StoringKernel):
         Raises:
             RejectionError: if there is no kernel for the layer.
         """
-        machine = self._machine(task, target)
-        if isinstance(machine, Rejected):
-            raise RejectionError(machine.reason)
+        machine = required(self._machine(task, target))
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             ops, source = table_ops(rewrite.function)

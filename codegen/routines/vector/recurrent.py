@@ -10,7 +10,7 @@ from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.descriptor import SHARES
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.recurrence.form import Recurrence, recurrence_of
@@ -49,13 +49,8 @@ class Recurrent:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.RECURRENCE:
             return Rejected("not a recurrent layer")
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
-        try:
-            form = _form(Rewrite.plain(task))
-        except RejectionError as error:
-            return Rejected(error.reason)
+        machine = required(kernel_machine(task, target))
+        form = _form(Rewrite.plain(task))
         groups = max(index for index in range(1, machine.threads + 1) if form.batch % index == 0)
         found = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
         fitting = [each for each in found if each is not None]
@@ -73,9 +68,7 @@ class Recurrent:
         Raises:
             RejectionError: if there is no kernel for the layer.
         """
-        machine = kernel_machine(task, target)
-        if isinstance(machine, Rejected):
-            raise RejectionError(machine.reason)
+        machine = required(kernel_machine(task, target))
         rewrite = Rewrite.plain(task)
         form = _form(rewrite)
         if task.opened is not None:

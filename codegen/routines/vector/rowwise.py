@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import layouts_of
-from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import schemas_of
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, build_kernel
 from sartor.codegen.kernels.loops.partition import many_workgroups
@@ -52,9 +51,7 @@ class Rowwise:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.FIXED:
             return Rejected("the layer has a root, or may change its layout")
-        machine = self._machine(task, target)
-        if isinstance(machine, Rejected):
-            return machine
+        machine = required(self._machine(task, target))
         rows = math.prod(task.results[0].shape[:-1])
         return [{"groups": many_workgroups(rows, machine.threads)}]
 
@@ -67,9 +64,7 @@ class Rowwise:
         Raises:
             RejectionError: if there is no kernel for the layer.
         """
-        machine = self._machine(task, target)
-        if isinstance(machine, Rejected):
-            raise RejectionError(machine.reason)
+        machine = required(self._machine(task, target))
         rewrite = Rewrite.plain(task)
         with rewrite.module.context:
             form = row_form(rewrite.function)

@@ -37,10 +37,7 @@ class FusedSeparable:
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         """Parameter sets worth trying, best guess first, or why the routine does not apply."""
-        try:
-            match, machine = _match(task, target)
-        except RejectionError as error:
-            return Rejected(error.reason)
+        match, machine = _match(task, target)
         channels = match.window.result.shape[1], match.convolution.result.shape[1]
         if self.blocked and any(channel % machine.lanes for channel in channels):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")

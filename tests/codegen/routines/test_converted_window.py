@@ -9,7 +9,7 @@ import pytest
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, choices_of
 from sartor.codegen.routines.vector.window import ConvertedWindow, SlidingWindow
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject, layers, load
@@ -48,7 +48,7 @@ def _extremes() -> list[Parameters]:
 
 
 def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
-    offered = _CONVERTED.parameters(layer.task, target)
+    offered = choices_of(_CONVERTED, layer.task, target)
     assert isinstance(offered, list), (layer.name, offered)
     found = {"window": _WINDOW.build(layer.task, offered[0], target)}
     for each in (*offered[:2], *_extremes()):
@@ -87,7 +87,7 @@ def test_windows_that_convert_little_twice_are_left_to_others() -> None:
     cases.convolution("dilated", (1, 16, 9, 9), 16, dilation=2, groups=16)
     cases.convolution("row", (1, 16, 9, 9), 16, (1, 3), pads=[0, 1, 0, 1], groups=16)
     target = Target.create("cpu", "x86-64-v3")
-    found = {layer.name: _CONVERTED.parameters(layer.task, target) for layer, _ in layers({"cases": cases.model})}
+    found = {layer.name: choices_of(_CONVERTED, layer.task, target) for layer, _ in layers({"cases": cases.model})}
     assert {name: isinstance(each, Rejected) for name, each in found.items()} == dict.fromkeys(cases.names, True)
 
 

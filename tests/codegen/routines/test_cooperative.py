@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, variants_of
 from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
 from sartor.codegen.routines import LOW_PRECISION
 from sartor.codegen.routines.iree.stock import Stock
@@ -133,13 +133,13 @@ def test_layers_and_devices_that_it_is_not_for(found: Found) -> None:
         ("plain", PATCHES): "not a two-dimensional convolution without groups",
     }
     for (name, routine), reason in reasons.items():
-        assert routine.parameters(found[name][0].task, ampere) == Rejected(reason)
+        assert choices_of(routine, found[name][0].task, ampere) == Rejected(reason)
     task = found["plain"][0].task
     for other in ("llvmpipe", "valhall4"):
         target = Target.create("vulkan", other)
         assert COOPERATIVE_MATRICES not in gpu_machine(target).features
-        assert PRODUCT.parameters(task, target) == Rejected("the device has no cooperative matrices")
-    assert PRODUCT.parameters(task, Target.create("cpu")) == Rejected("it is for Vulkan only")
+        assert choices_of(PRODUCT, task, target) == Rejected("the device has no cooperative matrices")
+    assert choices_of(PRODUCT, task, Target.create("cpu")) == Rejected("it is for Vulkan only")
 
 
 def test_it_is_offered_for_f16_only() -> None:

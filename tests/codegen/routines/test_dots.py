@@ -8,7 +8,7 @@ import pytest
 
 from sartor.codegen.ir.layer import Layer, LayerKind
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Variant, choices_of, variants_of
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
@@ -142,7 +142,7 @@ def test_routines_are_those_that_the_cpu_is_good_at(found: Found, cpu: str, dtyp
     task, target = found["images3"][0].task, Target.create("cpu", cpu)
     routines = [each for each in LOW_PRECISION[dtype] if each.name in KERNELS]
     assert {
-        routine.name for routine in routines if not isinstance(routine.parameters(task, target), Rejected)
+        routine.name for routine in routines if not isinstance(choices_of(routine, task, target), Rejected)
     } == offered
 
 
@@ -152,7 +152,7 @@ def test_too_few_channels_are_left_to_others(found: Found) -> None:
     assert _dots("i8").build(task, parameters, target) == Rejected(
         "it has 1 input channels, too few to multiply 4 at once"
     )
-    assert not isinstance(Direct(storage="i8").parameters(task, target), Rejected)
+    assert not isinstance(choices_of(Direct(storage="i8"), task, target), Rejected)
 
 
 def test_pixels_of_three_channels_need_one_beside_them() -> None:
@@ -180,7 +180,7 @@ def test_pixels_of_three_channels_need_one_beside_them() -> None:
 
 def test_fewer_sizes_are_tried_beside_amx(found: Found) -> None:
     task = found["images3"][0].task
-    many, few = (_dots("i8").parameters(task, Target.create("cpu", cpu)) for cpu in ("cascadelake", "sapphirerapids"))
+    many, few = (choices_of(_dots("i8"), task, Target.create("cpu", cpu)) for cpu in ("cascadelake", "sapphirerapids"))
     assert isinstance(many, list)
     assert isinstance(few, list)
     assert few == many[:2]
@@ -197,7 +197,7 @@ def _implementation(layer: Layer, turn: int, target: Target) -> Implementation:
     """One of the variants that are offered, in turn."""
     make = Product if layer.task.kind is LayerKind.CONTRACTION else Direct
     routine = IntegerFactor(make("dots", storage="i8", element=INTEGER_DOTS))
-    offered = routine.parameters(layer.task, target)
+    offered = choices_of(routine, layer.task, target)
     assert isinstance(offered, list), (layer.name, offered)
     built = routine.build(layer.task, offered[turn % len(offered)], target)
     assert isinstance(built, Implementation), (layer.name, built)

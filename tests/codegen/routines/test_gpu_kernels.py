@@ -11,7 +11,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, variants_of
 from sartor.codegen.kernels.isa.pairs import check_even
 from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES, routines_for
@@ -144,11 +144,11 @@ def test_routines_that_travel_to_workers_still_multiply_pairs(pairs: Found) -> N
     # Workers write the kernels, so they compare elements that are copies.
     for routine in (each for each in routines_for(()) if each.name in PAIRS):
         copied = pickle.loads(pickle.dumps(routine))
-        offered = {name: routine.parameters(layer.task, VULKAN) for name, (layer, _) in pairs.items()}
+        offered = {name: choices_of(routine, layer.task, VULKAN) for name, (layer, _) in pairs.items()}
         found = {name: each for name, each in offered.items() if not isinstance(each, Rejected)}
         assert found
         for name, each in found.items():
-            assert copied.parameters(pairs[name][0].task, VULKAN) == each
+            assert choices_of(copied, pairs[name][0].task, VULKAN) == each
             assert isinstance(copied.build(pairs[name][0].task, each[0], VULKAN), Implementation)
 
 

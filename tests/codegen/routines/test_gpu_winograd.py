@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, variants_of
 from sartor.codegen.ir.winograd import MOST_POINTS_IN_INVOCATIONS
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
 from sartor.codegen.mlir.gpu_machine import gpu_machine
@@ -100,7 +100,7 @@ def test_it_compiles_for_other_gpus_with_barriers_for_buffers(architecture: str,
 
 def test_tiles_are_such_that_registers_hold_them(found: Found) -> None:
     target = Target.create("vulkan", "ampere")
-    offered = ROUTINE.parameters(found["large"][0].task, target)
+    offered = choices_of(ROUTINE, found["large"][0].task, target)
     assert not isinstance(offered, Rejected)
     for each in offered:
         tiling = WinogradTiling.of(each)
@@ -110,10 +110,10 @@ def test_tiles_are_such_that_registers_hold_them(found: Found) -> None:
 def test_there_are_workgroups_for_all_of_a_gpu(found: Found) -> None:
     """A workgroup is one subgroup: with few of them, most of a GPU would be idle, which no model of cycles tells."""
     target = Target.create("vulkan", "ampere")
-    few = ROUTINE.parameters(found["few"][0].task, target)
+    few = choices_of(ROUTINE, found["few"][0].task, target)
     assert few == Rejected("too few tiles for all subgroups of a GPU")
     layer = found["large"][0]
-    offered = ROUTINE.parameters(layer.task, target)
+    offered = choices_of(ROUTINE, layer.task, target)
     assert not isinstance(offered, Rejected)
     for each in offered:
         x, y, z = ROUTINE.layer(layer.task, each, target).code.groups
@@ -122,8 +122,8 @@ def test_there_are_workgroups_for_all_of_a_gpu(found: Found) -> None:
 
 def test_layers_that_gain_nothing_are_refused(found: Found) -> None:
     """On a device with pairs, loads of single numbers cost more than fewer products save."""
-    pairs = ROUTINE.parameters(found["whole"][0].task, VULKAN)
+    pairs = choices_of(ROUTINE, found["whole"][0].task, VULKAN)
     assert pairs == Rejected("pairs of channels are loaded more quickly")
-    assert isinstance(ROUTINE.parameters(found["strided"][0].task, VULKAN), Rejected)
-    assert FusedWinograd().parameters(found["whole"][0].task, VULKAN) == Rejected("the kernel is not for vulkan")
-    assert ROUTINE.parameters(found["whole"][0].task, HOST) == Rejected("the kernel is not for cpu")
+    assert isinstance(choices_of(ROUTINE, found["strided"][0].task, VULKAN), Rejected)
+    assert choices_of(FusedWinograd(), found["whole"][0].task, VULKAN) == Rejected("the kernel is not for vulkan")
+    assert choices_of(ROUTINE, found["whole"][0].task, HOST) == Rejected("the kernel is not for cpu")

@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from sartor.codegen.ir.layer import Fusion
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of, variants_of
 from sartor.codegen.kernels.attention.attention_form import AttentionForm
 from sartor.codegen.kernels.attention.attention_loops import Strided
 from sartor.codegen.kernels.attention.head_code import HeadCode
@@ -211,14 +211,14 @@ def test_few_queries_of_known_sizes_have_a_kernel_that_threads_share() -> None:
         batches, groups, *_ = FEW[name].sizes
         for descriptor in subject.implementations:
             assert error(subject, run(program, subject, descriptor, inputs)) < MAX_ERROR, (name, descriptor)
-        listed = OpenAttentionKernel().parameters(subject.task, TARGET)
+        listed = choices_of(OpenAttentionKernel(), subject.task, TARGET)
         assert not isinstance(listed, Rejected)
         assert all(int(str(each["groups"])) >= min(batches * groups, 14) for each in listed)
 
 
 def test_many_queries_of_known_sizes_have_another_kernel(subjects: Subjects) -> None:
     subject, _ = subjects["none"]
-    assert isinstance(OpenAttentionKernel().parameters(subject.task, TARGET), Rejected)
+    assert isinstance(choices_of(OpenAttentionKernel(), subject.task, TARGET), Rejected)
 
 
 def _alone(subject: Subject) -> Subject:

@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, variants_of
 from sartor.codegen.kernels.isa.half_pairs import HALF_PAIRS, HalfPairFma
 from sartor.codegen.mlir.gpu_machine import HALF_ARITHMETIC, gpu_machine
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
@@ -117,12 +117,12 @@ def test_devices_without_arithmetic_in_f16_are_refused() -> None:
 
 def test_odd_depths_and_cpus_are_refused(found: Found) -> None:
     routine = Direct("half_pairs", storage="f16", element=HALF_PAIRS)
-    odd = routine.parameters(found["odd"][0].task, VULKAN)
+    odd = choices_of(routine, found["odd"][0].task, VULKAN)
     assert isinstance(odd, Rejected)
     assert "7 input channels" in odd.reason
-    assert isinstance(routine.parameters(found["padded"][0].task, HOST), Rejected)
+    assert isinstance(choices_of(routine, found["padded"][0].task, HOST), Rejected)
     by_row = Product("half_pairs", storage="f16", element=HALF_PAIRS)
-    assert isinstance(by_row.parameters(found["row"][0].task, HOST), Rejected)
+    assert isinstance(choices_of(by_row, found["row"][0].task, HOST), Rejected)
 
 
 def test_sums_in_f16_are_a_rounding_of_their_own() -> None:

@@ -15,7 +15,7 @@ from onnx import ModelProto, numpy_helper
 
 from sartor.codegen.ir.layer import Layer, LayerKind
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, variants_of
 from sartor.codegen.kernels.isa.amx import INTEGER
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.codegen.routines.amx.tile_convolution import TileConvolution
@@ -265,8 +265,8 @@ def test_tiles_compile_on_any_machine(found: Found) -> None:
     ],
 )
 def test_where_there_are_no_tiles_routines_say_why(found: Found, target: Target, reason: str) -> None:
-    assert TileConvolution().parameters(found["seven_rows"][0].task, target) == Rejected(reason)
-    assert TileProduct().parameters(found["single_row"][0].task, target) == Rejected(reason)
+    assert choices_of(TileConvolution(), found["seven_rows"][0].task, target) == Rejected(reason)
+    assert choices_of(TileProduct(), found["single_row"][0].task, target) == Rejected(reason)
 
 
 def test_tiles_are_not_for_a_single_row_or_whole_numbers_times_activations(found: Found) -> None:
@@ -274,7 +274,7 @@ def test_tiles_are_not_for_a_single_row_or_whole_numbers_times_activations(found
     assert TileProduct().build(found["vectors"][0].task, parameters, WITH_TILES) == Rejected(
         "a single row does not justify a copy of the RHS"
     )
-    integers = TileProduct(storage="i8", element=INTEGER).parameters(found["scores"][0].task, WITH_TILES)
+    integers = choices_of(TileProduct(storage="i8", element=INTEGER), found["scores"][0].task, WITH_TILES)
     assert integers == Rejected("integers are multiplied by weights only")
 
 
@@ -297,6 +297,6 @@ def test_tiles_that_the_unit_does_not_hold_are_refused(found: Found, sizes: dict
 def test_only_results_of_f32_are_stored_in_another_type(case: str, found: Found) -> None:
     task = found[case][0].task
     half = replace(task, results=(replace(task.results[0], dtype="f16"),))
-    answers = [routine.parameters(half, WITH_TILES) for routine in LOW_PRECISION["bf16"]]
+    answers = [choices_of(routine, half, WITH_TILES) for routine in LOW_PRECISION["bf16"]]
     assert all(isinstance(each, Rejected) for each in answers)
     assert Rejected("its results are not all f32") in answers

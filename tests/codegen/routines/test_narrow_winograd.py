@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, variants_of
 from sartor.codegen.kernels.isa.multipliers import BFLOAT_DOTS, INTEGER_DOTS
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import ROUTINES
@@ -190,16 +190,16 @@ def test_other_numbers_are_rounded_and_no_more(found: Found) -> None:
 )
 def test_it_is_offered_where_it_pays(found: Found, cpu: str, routine: FusedWinograd, reason: str) -> None:
     layer, _ = found["wide"]
-    assert routine.parameters(layer.task, Target.create("cpu", cpu)) == Rejected(reason)
-    assert not isinstance(routine.parameters(layer.task, Target.create("cpu", "cooperlake")), Rejected)
+    assert choices_of(routine, layer.task, Target.create("cpu", cpu)) == Rejected(reason)
+    assert not isinstance(choices_of(routine, layer.task, Target.create("cpu", "cooperlake")), Rejected)
 
 
 def test_tiles_of_more_than_sums_and_differences_are_not_encoded_in_bytes(found: Found) -> None:
     target = Target.create("cpu", "cascadelake")
-    offered = IN_BYTES.parameters(found["wide"][0].task, target)
+    offered = choices_of(IN_BYTES, found["wide"][0].task, target)
     assert not isinstance(offered, Rejected)
     assert {(each["height"], each["width"]) for each in offered} == {(2, 2)}
-    refused = IN_BYTES.parameters(found["filter1x7"][0].task, target)
+    refused = choices_of(IN_BYTES, found["filter1x7"][0].task, target)
     assert refused == Rejected("tiles of 4 pixels a side are too small for its filters")
 
 

@@ -8,7 +8,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, variants_of
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.routines import ROUTINES
 from sartor.codegen.routines.iree_tiled.region import RegionConvolution
@@ -66,7 +66,7 @@ def test_each_layout_has_the_layers_that_its_vectors_divide(found: Found) -> Non
     assert offered == {
         "padded": both, "strided": both, "dilated": {"region"}, "pointwise": both, "depthwise": {"region"},
     }  # fmt: skip
-    assert isinstance(ROUTINES_OF_REGIONS[0].parameters(found["padded"][0].task, HOST), Rejected)
+    assert isinstance(choices_of(ROUTINES_OF_REGIONS[0], found["padded"][0].task, HOST), Rejected)
 
 
 @pytest.mark.parametrize(("name", "dispatches"), [("pointwise", 1), ("padded", 2)])

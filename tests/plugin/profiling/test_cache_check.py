@@ -20,7 +20,7 @@ from sartor.codegen.ir.machines.core import WIDE
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of
 from sartor.codegen.kernels.attention.open_attention import MOST_FEW
 from sartor.codegen.linking import stitching
 from sartor.codegen.linking.stitching import Stitched
@@ -109,7 +109,7 @@ def _turns_keys(task: Task) -> bool:
 def kernel_of(task: Task) -> Implementation | None:
     """The first kernel that computes an attention; not all that transposes queries or results is part of one."""
     for kernel in (OpenAttentionKernel(), BlockedAttentionKernel()):
-        parameters = kernel.parameters(task, TARGET)
+        parameters = choices_of(kernel, task, TARGET)
         found = Rejected("") if isinstance(parameters, Rejected) else kernel.build(task, parameters[0], TARGET)
         if isinstance(found, Implementation):
             rows = task.stages[1].task.results[0].shape[-2]

@@ -12,7 +12,7 @@ import pytest
 from sartor.codegen.ir.layer import Fusion
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Rejected, variant_of
+from sartor.codegen.ir.variants.routine import Rejected, choices_of, variant_of
 from sartor.codegen.kernels.attention.fused_attention import FusedAttention
 from sartor.codegen.kernels.attention.score_rows import ScoreRows, SoftmaxRows
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
@@ -148,7 +148,7 @@ def test_what_is_no_attention_is_refused(known: dict[str, Known]) -> None:
         ("odd_masked", None, "its keys are an odd number, and an operand"),
         ("odd", "f16", "rows of 37 columns cannot be copied"),
     ):
-        found = AttentionKernel(storage=storage).parameters(known[name].fusion.layer.task, GPU)
+        found = choices_of(AttentionKernel(storage=storage), known[name].fusion.layer.task, GPU)
         assert isinstance(found, Rejected)
         assert reason in found.reason
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.packing import RoundMantissa
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.tensor_cores import implicit_product, staging
@@ -83,7 +83,7 @@ def test_activations_that_are_not_swizzled_conflict(known: Known, monkeypatch: p
 
 
 def test_two_activations_in_8_bits_are_refused(known: Known) -> None:
-    found = Implicit(storage="i8").parameters(known.layer("scores").task, GPU)
+    found = choices_of(Implicit(storage="i8"), known.layer("scores").task, GPU)
     assert isinstance(found, Rejected)
     assert "two activations in 8 bits" in found.reason
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, variant_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of, variant_of
 from sartor.codegen.kernels.tensor_cores import integer_result
 from sartor.codegen.kernels.tensor_cores.integer_result import FilterPanels
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
@@ -72,7 +72,7 @@ def test_channels_that_no_copy_can_move_are_refused(known: Known) -> None:
 
 def test_sums_are_not_split(known: Known) -> None:
     (wide,) = (layer for layer in known.imported.graph.layers if layer.name == "row")
-    found = Implicit(storage="i8").parameters(wide.task, GPU)
+    found = choices_of(Implicit(storage="i8"), wide.task, GPU)
     assert not isinstance(found, Rejected)
     assert {each["split"] for each in found} == {1}
 

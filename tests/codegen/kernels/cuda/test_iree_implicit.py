@@ -12,7 +12,7 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, variant_of, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, variant_of, variants_of
 from sartor.codegen.kernels.cuda.iree_tiles import thread_tiles
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import nested
@@ -170,7 +170,7 @@ def test_what_has_no_elements_has_no_tiles(
     extents: tuple[tuple[int, ...], int], storage: str | None, found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(iree_implicit, "_extents", lambda task, by_product: extents)
-    answer = IreeImplicit(storage=storage).parameters(found["attention"][0].task, GPU)
+    answer = choices_of(IreeImplicit(storage=storage), found["attention"][0].task, GPU)
     assert answer == Rejected("nothing is multiplied")
 
 

@@ -10,7 +10,7 @@ from sartor.codegen.analysis.task_facts import task_facts
 from sartor.codegen.ir.machines.core import WIDE, core_of_gpu
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, variant_of
+from sartor.codegen.ir.variants.routine import Rejected, Routine, Variant, choices_of, variant_of
 from sartor.codegen.kernels.cuda import costs
 from sartor.codegen.kernels.cuda.costs import AttentionCost
 from sartor.codegen.kernels.cuda.window import ThreadWindow
@@ -135,7 +135,7 @@ def half_models_known() -> tuple[Known, ImportedModel]:
 def test_they_are_as_exact_as_their_type(name: str, half_models_known: tuple[Known, ImportedModel]) -> None:
     wide, imported = half_models_known
     layer = next(each for each in imported.graph.layers if name in each.nodes)
-    sizes = ROUTINES[name].parameters(layer.task, GPU)
+    sizes = choices_of(ROUTINES[name], layer.task, GPU)
     assert not isinstance(sizes, Rejected), sizes
     found = variant_of(ROUTINES[name], layer.task, sizes[0], GPU)
     assert isinstance(found, Variant), found

@@ -14,7 +14,7 @@ import pytest
 from sartor.codegen.ir.layer import Fusion
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, integer, variant_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, integer, variant_of
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.kernels.tensor_cores.tiling import BlockTiling
 from sartor.codegen.routines.cuda.separable import TensorSeparable
@@ -180,7 +180,7 @@ def test_a_stage_of_fewer_vectors_than_threads_is_refused(known: dict[str, Known
 @pytest.mark.parametrize("storage", [None, "f16", "bf16"])
 def test_all_variants_assemble_without_spills(architecture: str, storage: str | None, known: dict[str, Known]) -> None:
     target, routine, layer = Target.create("cuda", architecture), TensorSeparable(storage=storage), known["plain"]
-    sizes = routine.parameters(layer.fusion.layer.task, target)
+    sizes = choices_of(routine, layer.fusion.layer.task, target)
     assert not isinstance(sizes, Rejected)
     codes = {f"v{index}": layer.built(routine, BlockTiling.of(size), target) for index, size in enumerate(sizes)}
     for text in ptx_of(compiled({"s": Subject(layer.fusion.layer, {}, codes)}, target)):
@@ -201,7 +201,7 @@ def test_tilings_whose_stages_leave_no_registers_are_not_offered(
     tasks = [fusion.layer.task for fusion in imported.graph.fusions]
 
     def spilling() -> int:
-        offered = [TensorSeparable(arithmetic=arithmetic).parameters(task, target) for task in tasks]
+        offered = [choices_of(TensorSeparable(arithmetic=arithmetic), task, target) for task in tasks]
         kept = [sizes for each in offered if not isinstance(each, Rejected) for sizes in each]
         return sum(integer(each["stages"]) > 3 and integer(each["rows"]) > 32 for each in kept)
 

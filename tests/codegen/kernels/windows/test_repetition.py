@@ -9,7 +9,7 @@ import pytest
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Rejected
+from sartor.codegen.ir.variants.routine import Rejected, choices_of
 from sartor.codegen.kernels.windows.concatenation import concatenation_of
 from sartor.codegen.kernels.windows.repetition import repetition_of
 from sartor.codegen.mlir.iree_compiler import ir
@@ -46,7 +46,7 @@ def test_repeated_pixels_are_found_whatever_the_arithmetic(name: str, found: dic
 
 def test_tiles_begin_with_the_first_repetition_of_a_pixel(found: dict[str, Layer]) -> None:
     task, target, routine = found["uneven"].task, Target.create("cpu"), JoinEnlarged()
-    offered = routine.parameters(task, target)
+    offered = choices_of(routine, task, target)
     assert not isinstance(offered, Rejected)
     assert {each["columns"] % 3 for each in offered if isinstance(each["columns"], int)} == {0}
     answer = routine.build(task, {**offered[0], "columns": 4}, target)

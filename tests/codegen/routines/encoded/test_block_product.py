@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto
 
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
 from sartor.codegen.kernels.isa.byte_pairs import BYTE_PAIRS
@@ -161,7 +161,7 @@ def _subjects(
     for layer in imported.graph.layers:
         found: dict[str, Implementation | Rejected] = {}
         for routine in routines:
-            listed = routine.parameters(layer.task, target)
+            listed = choices_of(routine, layer.task, target)
             assert isinstance(listed, Rejected) == _is_rejected(routine, _CASES[layer.name]), (layer.name, listed)
             if not isinstance(listed, Rejected):
                 tried = listed if layer.name in _THOROUGH and target == _TARGET else listed[:1]
@@ -236,7 +236,7 @@ def test_rows_with_infinities_have_no_numbers_as_results(imported: ImportedModel
 def _by_rows(subject: Subject) -> dict[str, Implementation]:
     """Code for several threads whose workgroups partition the rows."""
     target = replace(_TARGET, threads=2)
-    listed = BlockDotProduct().parameters(subject.task, target)
+    listed = choices_of(BlockDotProduct(), subject.task, target)
     assert not isinstance(listed, Rejected)
     parameters = next(each for each in listed if each["row_groups"] != 1)
     assert parameters["panel_groups"] == 1
@@ -266,7 +266,7 @@ def test_code_that_rounds_a_block_is_as_long_for_any_block(tmp_path: Path) -> No
         onnx.save(model([product], [("x", (2, block), FLOAT)], ["y"], parts), tmp_path / "m.onnx")
         found = imported_model(tmp_path / "m.onnx")
         (layer,) = found.graph.layers
-        listed = BlockDotProduct().parameters(layer.task, target)
+        listed = choices_of(BlockDotProduct(), layer.task, target)
         assert not isinstance(listed, Rejected)
         built = BlockDotProduct().build(layer.task, listed[0], target)
         assert isinstance(built, Implementation)
@@ -334,7 +334,7 @@ def test_one_wrong_number_of_one_block_is_seen(imported: ImportedModel, part: st
     """It changes the result by more than a compilation allows."""
     layer = next(layer for layer in imported.graph.layers if layer.name == "rest_of_block")
     weight = encoded_weight(layer.task)
-    listed = BlockProduct().parameters(layer.task, _TARGET)
+    listed = choices_of(BlockProduct(), layer.task, _TARGET)
     assert isinstance(weight, EncodedWeight)
     assert not isinstance(listed, Rejected)
     built = BlockProduct().build(layer.task, listed[0], _TARGET)
@@ -373,7 +373,7 @@ def test_blocks_whose_sums_may_exceed_32_bits_are_rejected(tmp_path: Path) -> No
         product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
         onnx.save(model([product], [("x", (1, depth), FLOAT)], ["y"], parts), tmp_path / "m.onnx")
         found = imported_model(tmp_path / "m.onnx")
-        reasons.append(BlockDotProduct().parameters(found.graph.layers[0].task, target))
+        reasons.append(choices_of(BlockDotProduct(), found.graph.layers[0].task, target))
     assert not isinstance(reasons[0], Rejected)
     assert reasons[1] == Rejected("sums of 66320 products of a block may exceed 32 bits")
 
@@ -384,7 +384,7 @@ def test_other_products_are_rejected(tmp_path: Path) -> None:
     found = imported_model(tmp_path / "m.onnx")
     (layer,) = found.graph.layers
     expected = Rejected("it has no weight in blocks of integers")
-    assert BlockProduct().parameters(layer.task, _TARGET) == expected
+    assert choices_of(BlockProduct(), layer.task, _TARGET) == expected
     assert BlockProduct().build(layer.task, {}, _TARGET) == expected
 
 
@@ -392,7 +392,7 @@ def test_more_threads_get_more_workgroups(imported: ImportedModel) -> None:
     task = next(layer.task for layer in imported.graph.layers if layer.name == "one_row")
     counts = []
     for threads in (1, 4):
-        listed = BlockProduct().parameters(task, replace(_TARGET, threads=threads))
+        listed = choices_of(BlockProduct(), task, replace(_TARGET, threads=threads))
         assert not isinstance(listed, Rejected)
         counts.append(max(int(str(each["panel_groups"])) for each in listed))
     assert counts[0] < counts[1]

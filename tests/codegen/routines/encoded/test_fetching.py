@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct
@@ -43,7 +43,7 @@ def _code(routine: BlockProduct | BlockDotProduct | BlockPanels, rows: int) -> s
     sizes = {"K": _DEPTH, "N": _COLUMNS, "bits": 4, "block_size": _BLOCK}
     product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
     (layer,) = imported_model(model([product], [("x", (rows, _DEPTH), FLOAT)], ["y"], parts)).graph.layers
-    listed = routine.parameters(layer.task, _TARGET)
+    listed = choices_of(routine, layer.task, _TARGET)
     if isinstance(listed, Rejected):
         return ""
     built = routine.build(layer.task, listed[0], _TARGET)

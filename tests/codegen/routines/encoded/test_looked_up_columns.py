@@ -12,7 +12,7 @@ import pytest
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.routines.encoded.looked_up_columns import LookedUpColumns
 from sartor.codegen.routines.encoded.looked_up_tables import LookedUpTables
 from sartor.codegen.routines.iree.stock import Stock
@@ -49,7 +49,7 @@ def _look_up(imported: ImportedModel) -> Layer:
 
 
 def _listed(layer: Layer) -> object:
-    return LookedUpColumns(4).parameters(layer.task, _TARGET)
+    return choices_of(LookedUpColumns(4), layer.task, _TARGET)
 
 
 def test_rows_are_those_of_the_table(imported: dict[str, ImportedModel]) -> None:
@@ -58,7 +58,7 @@ def test_rows_are_those_of_the_table(imported: dict[str, ImportedModel]) -> None
         layer = _look_up(model)
         built = {}
         for vectors in (1, 2, 4, 8) if name == "points" else (4,):
-            listed = LookedUpColumns(vectors).parameters(layer.task, _TARGET)
+            listed = choices_of(LookedUpColumns(vectors), layer.task, _TARGET)
             assert not isinstance(listed, Rejected)
             (parameters,) = listed
             built[f"packed{vectors}"] = LookedUpColumns(vectors).build(layer.task, parameters, _TARGET)
@@ -90,7 +90,7 @@ def test_other_layers_are_rejected(imported: dict[str, ImportedModel]) -> None:
     head = next(layer for layer in imported["points"].graph.layers if layer.name == "head")
     assert _listed(head) == Rejected("it looks nothing up in a weight in blocks of integers")
     gpu = Target.create("vulkan", "ampere")
-    found = LookedUpColumns(4).parameters(_look_up(imported["points"]).task, gpu)
+    found = choices_of(LookedUpColumns(4), _look_up(imported["points"]).task, gpu)
     assert found == Rejected("products read packed weights on a CPU only")
 
 
@@ -108,7 +108,7 @@ def test_floats_are_looked_up_as_products_read_them(tmp_path: Path, *, is_turned
     built, forms = {"stock": Stock().build(look_up.task, {}, _TARGET)}, {}
     for vectors in (0, 1, 2, 3, 4, 6, 8):
         routine = LookedUpTables(vectors)
-        listed = routine.parameters(look_up.task, _TARGET)
+        listed = choices_of(routine, look_up.task, _TARGET)
         assert not isinstance(listed, Rejected)
         code = routine.build(look_up.task, listed[0], _TARGET)
         assert isinstance(code, Implementation), code
@@ -124,13 +124,13 @@ def test_floats_are_looked_up_as_products_read_them(tmp_path: Path, *, is_turned
     for variant in subject.implementations:
         np.testing.assert_array_equal(run(program, subject, variant, inputs), expected, variant)
     head = layers["head"]
-    listed = Product().parameters(head.task, _TARGET)
+    listed = choices_of(Product(), head.task, _TARGET)
     assert not isinstance(listed, Rejected)
     for parameters in listed:
         product = Product().build(head.task, parameters, _TARGET)
         assert isinstance(product, Implementation)
         assert product.packings[head.weights.index(shared)] in forms.values(), parameters
-    assert isinstance(LookedUpTables(1).parameters(head.task, _TARGET), Rejected)
+    assert isinstance(choices_of(LookedUpTables(1), head.task, _TARGET), Rejected)
 
 
 def test_other_tables_stay_tables(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from onnx import ModelProto
 from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK, block_of
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
@@ -62,7 +62,7 @@ def _subjects(imported: ImportedModel, target: Target) -> dict[str, Subject]:
         built: dict[str, Implementation] = {}
         rows, depth, _, _ = _CASES[layer.name]
         for block, routine in ((block, each) for block, dtype in FOUR_BITS.items() for each in LOW_PRECISION[dtype]):
-            listed = routine.parameters(layer.task, target)
+            listed = choices_of(routine, layer.task, target)
             element = routine.traits.instruction
             is_missing = isinstance(element, DotElement) and element.refusal(machine_of(target)) is not None
             is_rejected = depth < block or (routine.name != "product_by_i4" and rows < 8) or is_missing

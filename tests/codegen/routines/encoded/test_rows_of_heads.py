@@ -8,7 +8,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import LayerKind
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Rejected
+from sartor.codegen.ir.variants.routine import Rejected, choices_of
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockDotProduct, BlockProduct, BlockWordProduct
 from tests.importing import imported_model
@@ -39,4 +39,4 @@ def _attended(axes: list[int]) -> ModelProto:
 def test_what_turns_heads_is_a_layer_of_its_own(routine: BlockProduct) -> None:
     turn, product = imported_model(_attended([0, 2, 1, 3])).graph.layers
     assert (turn.task.kind, product.task.kind) == (LayerKind.FIXED, LayerKind.CONTRACTION)
-    assert not isinstance(routine.parameters(product.task, _TARGET), Rejected)
+    assert not isinstance(choices_of(routine, product.task, _TARGET), Rejected)

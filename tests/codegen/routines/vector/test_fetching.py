@@ -7,7 +7,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer, LayerKind
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.vector.product import Product
@@ -39,7 +39,7 @@ def _layer(made: ModelProto, kind: LayerKind) -> Layer:
 
 
 def _is_fetched(routine: Product | Recurrent, layer: Layer) -> bool:
-    listed = routine.parameters(layer.task, _TARGET)
+    listed = choices_of(routine, layer.task, _TARGET)
     assert not isinstance(listed, Rejected)
     built = routine.build(layer.task, listed[0], _TARGET)
     assert isinstance(built, Implementation)
@@ -65,7 +65,7 @@ def test_what_is_fetched_beyond_a_weights_end_changes_no_result() -> None:
         imported = imported_model(made)
         layer = next(each for each in imported.graph.layers if each.task.kind is kind)
         routine = Product() if kind is LayerKind.CONTRACTION else Recurrent()
-        listed, stock = routine.parameters(layer.task, target), Stock().build(layer.task, {}, target)
+        listed, stock = choices_of(routine, layer.task, target), Stock().build(layer.task, {}, target)
         assert not isinstance(listed, Rejected)
         built = {f"kernel{at}": routine.build(layer.task, each, target) for at, each in enumerate(listed[:3])}
         found = {name: each for name, each in {"stock": stock, **built}.items() if isinstance(each, Implementation)}

@@ -12,7 +12,7 @@ import pytest
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, choices_of
 from sartor.codegen.routines import LOW_PRECISION, ROUTINES
 from sartor.codegen.routines.vector.neon_dots import (
     BFDOT,
@@ -100,7 +100,7 @@ def _extremes(routine: NeonDots, config: pytest.Config) -> list[Parameters]:
 
 
 def _implementations(layer: Layer, routine: NeonDots, config: pytest.Config) -> dict[str, Implementation]:
-    found, first = {}, routine.parameters(layer.task, NEON)
+    found, first = {}, choices_of(routine, layer.task, NEON)
     assert isinstance(first, list), (layer.name, first)
     for parameters in [*first[:1], *(_extremes(routine, config) if layer.name in EXTREMES else [])]:
         built = routine.build(layer.task, parameters, NEON)
@@ -194,7 +194,7 @@ def test_every_case_has_its_kernels(made: Compiled, routine: NeonDots, pytestcon
 )
 @pytest.mark.parametrize("case", ["images3", "odd"])
 def test_a_cpu_without_the_instruction_says_so(cpu: str, reasons: set[str | None], case: str, found: Found) -> None:
-    answers = [each.parameters(found[case][0].task, Target.create("cpu", cpu)) for each in NEON_DOTS[:2]]
+    answers = [choices_of(each, found[case][0].task, Target.create("cpu", cpu)) for each in NEON_DOTS[:2]]
     assert {each.reason if isinstance(each, Rejected) else None for each in answers} == reasons
 
 
@@ -213,6 +213,6 @@ def test_they_are_offered_for_8_bits(found: Found) -> None:
 @pytest.mark.parametrize(("cpu", "reason"), [("neoverse-v1", None), ("neoverse-n1", "the CPU has no bf16")])
 def test_bf16_is_multiplied_where_the_cpu_can(cpu: str, reason: str | None, found: Found) -> None:
     target = Target.create("cpu", f"aarch64:{cpu}")
-    answers = [each.parameters(found["images3"][0].task, target) for each in NEON_BFLOAT_DOTS]
+    answers = [choices_of(each, found["images3"][0].task, target) for each in NEON_BFLOAT_DOTS]
     assert [each.reason if isinstance(each, Rejected) else None for each in answers] == [reason] * 3
     assert set(NEON_BFLOAT_DOTS) <= set(LOW_PRECISION["bf16"])

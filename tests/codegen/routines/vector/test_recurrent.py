@@ -14,7 +14,7 @@ from onnx import ModelProto, NodeProto
 import sartor.backend
 from sartor.codegen.ir.layer import Layer, LayerKind
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.frontend.imported_model import ImportedModel
@@ -91,7 +91,7 @@ def test_kernels_compute_what_loops_compute(imported: ImportedModel, pytestconfi
             stock = Stock().build(layer.task, {}, _TARGET)
             assert isinstance(stock, Implementation)
             found: dict[str, Implementation | Rejected] = {}
-            parameters = Recurrent().parameters(layer.task, _TARGET)
+            parameters = choices_of(Recurrent(), layer.task, _TARGET)
             assert not isinstance(parameters, Rejected), parameters
             for each in (
                 *parameters,
@@ -117,7 +117,7 @@ def test_workgroups_that_share_steps_compute_the_same_numbers_whenever_they_run(
     subjects = {}
     for layer in imported.graph.layers:
         if layer.task.kind is LayerKind.RECURRENCE:
-            listed = Recurrent().parameters(layer.task, _ONE_THREAD)
+            listed = choices_of(Recurrent(), layer.task, _ONE_THREAD)
             assert not isinstance(listed, Rejected)
             given = {**listed[0], "rows": 1}
             batch = _LAYERS[layer.name.partition("/")[0]][3]
@@ -143,7 +143,7 @@ def test_workgroups_that_share_steps_compute_the_same_numbers_whenever_they_run(
 def test_shared_steps_compile_for_other_cpus(imported: ImportedModel, architecture: str) -> None:
     target = replace(Target.create("cpu", architecture), threads=4)
     layer = next(each for each in imported.graph.layers if each.name.startswith("many_steps") and _recurs(each))
-    listed = Recurrent().parameters(layer.task, target)
+    listed = choices_of(Recurrent(), layer.task, target)
     assert not isinstance(listed, Rejected)
     assert {each.get("shares", 1) for each in listed} >= {1, 2, 4}
     built = Recurrent().build(layer.task, {**listed[0], "shares": 4}, target)
@@ -168,7 +168,7 @@ def test_steps_are_shared_where_threads_are_left(imported: ImportedModel) -> Non
     layers = {layer.name: layer.task for layer in imported.graph.layers if layer.task.kind is LayerKind.RECURRENCE}
 
     def shares(name: str, threads: int) -> set[object]:
-        found = Recurrent().parameters(layers[name], replace(_TARGET, threads=threads))
+        found = choices_of(Recurrent(), layers[name], replace(_TARGET, threads=threads))
         assert not isinstance(found, Rejected)
         return {each.get("shares", 1) for each in found}
 
@@ -182,7 +182,7 @@ def test_steps_are_shared_where_threads_are_left(imported: ImportedModel) -> Non
 
 def test_other_layers_are_rejected(imported: ImportedModel) -> None:
     product = next(layer.task for layer in imported.graph.layers if layer.task.kind is LayerKind.CONTRACTION)
-    assert Recurrent().parameters(product, _TARGET) == Rejected("not a recurrent layer")
+    assert choices_of(Recurrent(), product, _TARGET) == Rejected("not a recurrent layer")
 
 
 def _computed_weights() -> ModelProto:
@@ -196,7 +196,7 @@ def test_other_loops_are_rejected() -> None:
     found = imported_model(_computed_weights())
     loops = [layer.task for layer in found.graph.layers if "scf.for" in layer.task.body]
     assert loops
-    assert all(isinstance(Recurrent().parameters(loop, _TARGET), Rejected) for loop in loops)
+    assert all(isinstance(choices_of(Recurrent(), loop, _TARGET), Rejected) for loop in loops)
 
 
 def test_a_matrix_that_is_read_elsewhere_is_not_packed(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_matrix_that_is_read_elsewhere_is_not_packed(tmp_path: Path) -> None:
     found = imported_model(tmp_path / "m.onnx")
     task = next(layer.task for layer in found.graph.layers if layer.task.kind is LayerKind.RECURRENCE)
     shared = replace(task, body=task.body.replace("= %arg0,", "= %arg2,"))
-    parameters = Recurrent().parameters(shared, _TARGET)
+    parameters = choices_of(Recurrent(), shared, _TARGET)
     assert not isinstance(parameters, Rejected), parameters
     assert isinstance(Recurrent().build(task, parameters[0], _TARGET), Implementation)
     built = Recurrent().build(shared, parameters[0], _TARGET)

@@ -9,7 +9,7 @@ import pytest
 from sartor.codegen.ir.layer import Fusion, Task
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, integer, variants_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of, integer, variants_of
 from sartor.codegen.kernels.windows.separable import SCRATCH_BYTES
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines import FUSED_ROUTINES
@@ -186,6 +186,6 @@ def test_a_band_that_does_not_fit_is_refused(found: Found, case: str, band: int,
 def test_bands_are_as_large_as_the_scratch_allows() -> None:
     """128 channels of 12 x 12 pixels are one and a half scratches."""
     ((fusion, _),) = fused_layers({"large": lambda: refused_pair((1, 128, 12, 12))})
-    found = BY_NAME["separable"].parameters(fusion.layer.task, AVX2)
+    found = choices_of(BY_NAME["separable"], fusion.layer.task, AVX2)
     assert not isinstance(found, Rejected)
     assert {integer(each["band"]) * 12 * 128 * 4 <= SCRATCH_BYTES for each in found} == {True}

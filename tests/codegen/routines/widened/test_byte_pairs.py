@@ -12,7 +12,7 @@ from sartor.codegen.ir.layer import Layer, LayerKind
 from sartor.codegen.ir.packing import Quantise, cut
 from sartor.codegen.ir.proven_pairs import MOST_OF_A_PAIR, QuantisePairs
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.kernels.isa.small_pairs import SMALL_PAIRS, SmallPairElement
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines.storing.integers import IntegerFactor
@@ -39,7 +39,7 @@ def _at_ends(of: Drawn, seed: int) -> Array:
 def _implementations(layer: Layer, element: SmallPairElement, target: Target) -> dict[str, Implementation]:
     make = Product if layer.task.kind is LayerKind.CONTRACTION else Direct
     routine = IntegerFactor(make("bytes", storage="i8", element=element))
-    offered = routine.parameters(layer.task, target)
+    offered = choices_of(routine, layer.task, target)
     assert isinstance(offered, list), (layer.name, offered)
     built = {str(each): routine.build(layer.task, each, target) for each in offered[:1]}
     found = {name: each for name, each in built.items() if isinstance(each, Implementation)}

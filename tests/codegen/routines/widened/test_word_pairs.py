@@ -9,7 +9,7 @@ import pytest
 
 from sartor.codegen.ir.layer import Layer, LayerKind, TensorType
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
+from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, choices_of
 from sartor.codegen.kernels.isa.word_pairs import WIDE_WORD_PAIRS, WORD_PAIRS, WordPairElement
 from sartor.codegen.kernels.widened.packing import pack_pairs
 from sartor.codegen.mlir.machine import machine_of
@@ -44,7 +44,7 @@ def _implementations(layer: Layer, target: Target) -> dict[str, Implementation]:
     found = {}
     for element in ELEMENTS:
         routine = _routine(layer, element)
-        offered = routine.parameters(layer.task, target)
+        offered = choices_of(routine, layer.task, target)
         assert isinstance(offered, list), (layer.name, offered)
         for number, parameters in enumerate([*offered[:1], *_extremes()]):
             built = routine.build(layer.task, parameters, target)
