@@ -18,6 +18,7 @@ from sartor.codegen.ir.variants import routine
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.kept.values import KeptValues
+from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import ImportedOf, imported_model
 from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
@@ -158,3 +159,10 @@ def imported_of(model_file: Callable[[str], Path]) -> ImportedOf:
     """What the front end makes of a tiny model."""
 
     return functools.cache(lambda name: imported_model(model_file(name)))
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    """One worker."""
+    with WorkerPool(1) as opened:
+        yield opened

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,12 +39,6 @@ from sartor.tuning.search.search_settings import INFORMED, SearchSettings
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.pool import WorkerPool
 from tests.tuning.search.searched_tasks import KERNELS, STOCK, facts, listed, samples, task
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(1) as pool:
-        yield pool
 
 
 def _fill(store: Store, pool: WorkerPool, config: CompileConfig, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,12 +31,6 @@ Compare = Callable[..., LayerComparison]
 
 CONFIG = CompileConfig(threads=1, jobs=1)
 RIGHT = 1e-5
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(1) as pool:
-        yield pool
 
 
 @pytest.fixture

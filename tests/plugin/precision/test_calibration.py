@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +18,6 @@ from sartor.samples.sample_sets import DRAWN, sample_set
 from sartor.tuning.calibration.methods import CalibrationMethod
 from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import ImportedOf
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(1) as workers:
-        yield workers
 
 
 @pytest.fixture

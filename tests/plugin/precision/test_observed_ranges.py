@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +40,6 @@ def _model() -> ModelProto:
     model = b.model([("x", (1, 3, 4, 4))], [("y", (1, 3, 4, 4))])
     infer_shapes(model)
     return model
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(1) as workers:
-        yield workers
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 400, 1 << 20])

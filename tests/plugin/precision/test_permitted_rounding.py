@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -67,12 +66,6 @@ def imported() -> ImportedModel:
 def config(tmp_path: Path) -> CompileConfig:
     target = Target.create("cpu", "cascadelake")
     return CompileConfig(target=target, threads=1, jobs=1, database=tmp_path / "tuning.db")
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(1) as pool:
-        yield pool
 
 
 def _rounds(variant: Variant) -> bool:

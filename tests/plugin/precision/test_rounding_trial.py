@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import ml_dtypes
@@ -119,12 +119,6 @@ def _errors(assignment: Mapping[str, str]) -> list[float]:
         scales = disturbed.scales(right, disturbed({"x": x}))
         found.append(relative_error([_expected(x, assignment)], right, scales=scales))
     return found
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(1) as workers:
-        yield workers
 
 
 @pytest.fixture(scope="module")

@@ -57,12 +57,6 @@ def cases() -> dict[str, tuple[BenchmarkCase, Arbiter | None]]:
     return {name: (case(*listed, key=name), arbiter) for name, (listed, arbiter) in planted.items()}
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(2) as opened:
-        yield opened
-
-
 Found = Mapping[str, Mapping[str, Measurement]]
 
 

@@ -175,12 +175,6 @@ CASE = case(variant("stock", ADD), variant("other", ADD.replace("%out", "%sum"))
 KEY = MeasurementKey("task", "stock", "source", "hardware", 1, "runtime", "cpu")
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(2) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize(
     ("first", "later", "expected"),
     [((5.0, 5.0, 9.0), (2.0, 2.0, 2.0), 3.0), ((1.0, 1.0), (2.0, 2.0), 0.0), ((4.0,), (1.5,), 2.5)],

@@ -73,12 +73,6 @@ def store() -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(2) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def measured(store: Store, pool: WorkerPool) -> dict[str, Measurement]:
     return Tuner(store, pool, SETTINGS, lambda *_: None).measure([CASE])[CASE.key]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,12 +33,6 @@ LAYER, CHANNEL = "e1", 2
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     return imported_model(quantised("inverted", tmp_path_factory.mktemp("network")))
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    with WorkerPool(1) as workers:
-        yield workers
 
 
 def _verdict(imported: ImportedModel, pool: WorkerPool) -> LayerVerdict:
