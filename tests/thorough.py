@@ -69,7 +69,7 @@ TESTS = (
         for kind in ("genai", "standard")
     ),
     # A state of fixed length is kept in CI.
-    "plugin/test_scattered_caches.py::test_buffers_are_kept_and_rows_beyond_them_refused",
+    "plugin/test_states.py::test_buffers_are_kept_and_rows_beyond_them_refused",
     # The module of a decoder is made and checked step by step in CI, with caches that Concat appends to.
     *(
         f"plugin/open_sizes/test_caches.py::test_{each}"

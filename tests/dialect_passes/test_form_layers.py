@@ -1,4 +1,4 @@
-"""Layers: complete, ordered, named after their nodes, and equal where their computations are."""
+"""Which ops a layer consists of, and how far the run behind its root goes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto, helper
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import LayerKind, TensorType, ValueRef
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, entry_function
 from sartor.dialect_passes.constants import constant_ops
+from sartor.dialect_passes.follower_run import FollowerRun
 from sartor.dialect_passes.form_layers import split_shared_pads
 from sartor.dialect_passes.partition import partition
 from sartor.errors import UnsupportedModelError
 from sartor.frontend.import_job import run_import
+from sartor.frontend.onnx_import import import_model
+from sartor.onnx_model.graphs.infer import infer_shapes
 from sartor.tuning.workers.protocol import WorkerError
 from tests.hash_seeds import printed_under_hash_seeds
 from tests.importing import ImportedOf, imported_model
@@ -241,3 +244,50 @@ def test_layers_are_the_same_in_every_process(model_file: Callable[[str], Path])
 
 def _nodes(graph: LayerGraph) -> list[tuple[str, ...]]:
     return [layer.nodes for layer in graph.layers]
+
+
+_LENGTH = 120
+
+
+def _chain() -> ModelProto:
+    """One elementwise operator after the other."""
+    make, value = Builder(), "x"
+    for index in range(_LENGTH):
+        value = make.op(("Sigmoid", "Tanh")[index % 2], f"v{index}", value)
+    return make.model([("x", (2, 3))], [(value, (2, 3))])
+
+
+def _comb() -> ModelProto:
+    """The same, of which every value is an output."""
+    made = _chain()
+    for index in range(_LENGTH - 1):
+        made.graph.output.append(helper.make_tensor_value_info(f"v{index}", 1, [2, 3]))
+    return made
+
+
+def _fan() -> ModelProto:
+    """One value with many readers, whose results are summed."""
+    make = Builder()
+    total = make.op("Exp", "e", "x")
+    for index in range(_LENGTH):
+        scale = make.constant(np.array([index + 1], np.float32))
+        total = make.op("Add", f"s{index}", total, make.op("Mul", f"m{index}", "e", scale))
+    return make.model([("x", (2, 3))], [(total, (2, 3))])
+
+
+@pytest.mark.parametrize("made", [_chain, _comb, _fan])
+def test_steps_grow_with_the_network(made: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made()  # type: ignore[operator]
+    infer_shapes(model)
+    module = ir.Module.parse(import_model(model).bytecode, ir.Context())
+    steps, following = [0], FollowerRun.next
+
+    def counted(run: FollowerRun) -> ir.Operation | None:
+        steps[0] += 1
+        return following(run)
+
+    monkeypatch.setattr(FollowerRun, "next", counted)
+    with module.context, ir.Location.unknown(module.context):
+        groups = partition(entry_function(module))
+    assert sum(len(group.ops) for group in groups) >= _LENGTH
+    assert steps[0] <= 6 * sum(len(group.ops) for group in groups)

@@ -1,21 +1,27 @@
-"""Every command that a page shows is one that the program takes; those of the guide and of some pages run as well."""
+"""What commands of the pages say, and the program in C that embeds a module."""
 
 from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.main import get_command
 
+from benchmarks import zoo
 from benchmarks.record.documents import documents
 from sartor.cli.apps import app
 from sartor.cli.compile_app import compile_app
+from sartor.runtime.session import Session
+from tests.plugin.calling import call
 
 ROOT = Path(__file__).parents[2]
 PAGES = documents(ROOT)
@@ -103,3 +109,31 @@ def test_commands_are_found_wherever_they_stand() -> None:
         ["compile-to-vmfb", "a.onnx", "-o"],
         ["sartor", "db"],
     ]
+
+
+FOLDER = "SARTOR_C_EXAMPLES"
+
+
+@pytest.fixture
+def embed() -> Path:
+    """The program: no registry has IREE's C runtime, so that it is built where a checkout of IREE is at hand."""
+    if FOLDER not in os.environ:
+        pytest.skip(f"{FOLDER} does not name the folder in which examples/CMakeLists.txt was built")
+    return Path(os.environ[FOLDER]) / "embed"
+
+
+def test_it_writes_what_a_session_gives(embed: Path, tmp_path: Path) -> None:
+    module, image = tmp_path / "net.vmfb", np.random.default_rng(0).random((1, 1, 32, 32), np.float32)
+    database = ["--tuning-db", tmp_path / "t.db", "--threads", 1]
+    assert call("compile-to-vmfb", zoo.write("lenet5", tmp_path), "-o", module, *database).returncode == 0
+    image.tofile(tmp_path / "x.bin")
+    arguments: list[str | Path] = [module, tmp_path / "x.bin", "1,1,32,32", tmp_path / "y.bin", "1,10"]
+    subprocess.run([embed, *arguments], check=True, timeout=60)
+    with Session(module, threads=1) as session:
+        (name,) = (each.name for each in session.get_inputs())
+        (expected,) = session.run(None, {name: image})
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "y.bin", np.float32), expected.ravel())
+    arguments[2] = "1,1,32,31"
+    refused = subprocess.run([embed, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 1
+    assert "does not have 3968 bytes" in refused.stderr

@@ -36,7 +36,7 @@ PAGES = (
 )
 # Commands that take long or install, by what runs them or their parts.
 _ELSEWHERE = {
-    "make demo": "tests/benchmarks/test_demo.py",
+    "make demo": "tests/benchmarks/test_predicted.py",
     "make test": ".ci/run",
     "pip install": ".ci/package",
     "python -m benchmarks.emulation": "tests/benchmarks/test_emulation.py",
