@@ -1,7 +1,8 @@
 """Checks rules of the house that neither a linter of style nor one of imports knows: ``python -m tools.house``.
 
-What is read or listed in one place is in no other; a routine rejects by a value and not by an exception; and words that
-are gone do not come back. Lists of what is left name files and folders, and only ever get shorter or stricter.
+What is read or listed in one place is in no other; a routine rejects by a value and not by an exception; words that are
+gone do not come back; and devices and element types are asked what they are, and not compared with their names. Lists
+of what is left name files and folders, and only ever get shorter or stricter.
 """
 
 from __future__ import annotations
@@ -70,6 +71,16 @@ MOST_LEFT: Mapping[str, int] = {"plugin": 1070, "codegen": 570, "dialect_passes"
 """How many variables of such names each folder may have left, in all of its rooms together."""
 
 
+LITERALS = frozenset({"bf16", "cpu", "cuda", "f16", "f32", "f64", "i32", "i64", "i8", "vulkan"})
+"""Names of devices and element types, with which few compare: others ask what a target or a type is or can."""
+
+COMPARING = ("codegen/ir", "codegen/mlir/element_types.py", "runtime/driver")
+"""Rooms that know devices and element types by their names."""
+
+MOST_COMPARED: Mapping[str, int] = {"plugin": 30, "codegen": 35, "dialect_passes": 0, "tuning": 10, "runtime": 5}
+"""How many comparisons with such names each folder may have left, outside of these rooms."""
+
+
 def complaints_about(path: str, source: str) -> Iterator[str]:
     """Sentences about what breaks a rule.
 
@@ -104,6 +115,39 @@ def too_many(left: Mapping[str, int]) -> Iterator[str]:
         if count > MOST_LEFT[folder]:
             names = " or ".join(sorted(GONE))
             yield f"{folder} has {count} variables called {names}, and had {MOST_LEFT[folder]}: name the things"
+
+
+def too_many_comparisons(left: Mapping[str, int]) -> Iterator[str]:
+    """Sentences about folders that compare with names of devices or element types more often than they did.
+
+    Args:
+        left: the number of such comparisons by folder.
+    """
+    for folder, count in left.items():
+        if count > MOST_COMPARED[folder]:
+            yield (
+                f"{folder} compares with names of devices or element types {count} times, and did "
+                f"{MOST_COMPARED[folder]} times: ask what a target or a type is, as Target.is_cpu tells"
+            )
+
+
+def comparisons_in(source: str) -> int:
+    """How many comparisons a source has with names of devices or element types."""
+    compared = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Compare))
+    sides = ([node.left, *node.comparators] for node in compared)
+    return sum(any(_names_of(side) & LITERALS for side in both) for both in sides)
+
+
+def _names_of(side: ast.expr) -> frozenset[object]:
+    """The constant that one side of a comparison is, or those that are written out there."""
+    return frozenset({side.value}) if isinstance(side, ast.Constant) else _texts_of(side)
+
+
+def _compared_in(folder: str) -> int:
+    files = ((path, path.relative_to(ROOT).as_posix()) for path in (ROOT / folder).rglob("*.py"))
+    return sum(
+        comparisons_in(path.read_text(encoding="utf-8")) for path, name in files if not name.startswith(COMPARING)
+    )
 
 
 def _left_in(folder: str) -> int:
@@ -153,6 +197,7 @@ def main() -> int:
     for path in (*files, Path(__file__)):
         broken += complaints_about(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
     broken += too_many({folder: _left_in(folder) for folder in FOLDERS})
+    broken += too_many_comparisons({folder: _compared_in(folder) for folder in FOLDERS})
     for sentence in broken:
         print(sentence, file=sys.stderr)
     return 1 if broken else 0

@@ -82,6 +82,11 @@ class Target:
         return (replace(self, others=()), *self.others)
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether code is for the CPU, of all devices the one that runs on the caller's own memory and threads."""
+        return self.device == "cpu"
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """The names of the devices."""
         return tuple(target.device for target in self.each)
@@ -109,18 +114,18 @@ class Target:
     @property
     def is_this_cpu(self) -> bool:
         """Whether code is for the CPU that compiles it."""
-        return self.device == "cpu" and self.architecture == _DEFAULT_ARCHITECTURE["cpu"]
+        return self.is_cpu and self.architecture == _DEFAULT_ARCHITECTURE["cpu"]
 
     @property
     def isa(self) -> str | None:
         """LLVM's name of the instruction set that a CPU's architecture begins with; None for this machine's."""
         isa, colon, _ = self.architecture.partition(":")
-        return isa if self.device == "cpu" and colon else None
+        return isa if self.is_cpu and colon else None
 
     @property
     def device_flags(self) -> tuple[str, ...]:
         """Flags that select the device and architecture, without optimisation."""
-        if self.device == "cpu":
+        if self.is_cpu:
             triple = (f"--iree-llvmcpu-target-triple={self.isa}-{_NO_SYSTEM}",) if self.isa else ()
             less = ",".join(f"-{feature}" for feature in self.without)
             return (
@@ -151,7 +156,7 @@ class Target:
     @property
     def flags(self) -> tuple[str, ...]:
         """Flags of every compilation for this target's first device."""
-        extra = _CPU_FLAGS if self.device == "cpu" else ()
+        extra = _CPU_FLAGS if self.is_cpu else ()
         return (*self.device_flags, *_OPTIMISATION, *extra)
 
 

@@ -47,7 +47,7 @@ def compile_bench(
         CompileError: with IREE's diagnostic.
     """
     text = bench_module(target, pieces, signatures, repeated=repeated)
-    if target.device != "cpu":
+    if not target.is_cpu:
         return compile_module(inlined(text), target.flags, start="flow")
     apart = TranslatedApart(target.flags, store)
     return compile_made(partial(inlined_module, text), target.flags, start="flow", apart=apart)

@@ -132,7 +132,7 @@ def compile_stitched(
                 join_weights(module, stitched.parameters)
         return module
 
-    if target.device == "cpu":
+    if target.is_cpu:
         write_divided(make, path, target.flags, store)
     else:
         write_module(make, path, target.flags, start="flow")
@@ -176,7 +176,7 @@ def compile_unsplit(
                 view.operation.attributes["iree.reflection"] = reflection
         protect_inputs(module)
         index_constants(module)
-        if target.device == "cpu":
+        if target.is_cpu:
             convert_by_floats(module)
         if target.device == "vulkan":
             avoid_defects(module)

@@ -108,7 +108,7 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
     if not others:
         return kernels
     source = on_device("\n".join(_renamed(other.body, name) for name, other in others.items()), target)
-    if target.device == "cpu":
+    if target.is_cpu:
         source = round_by_adding(source)
     with ir.Context():
         source = _without_defects(source, target)
@@ -124,7 +124,7 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
 def _without_defects(source: str, target: Target) -> str:
     """A module of which IREE's code for the target is right."""
     edits = [index_constants] if "linalg.index" in source else []
-    if target.device == "cpu" and "itofp" in source and "bf16" in source:
+    if target.is_cpu and "itofp" in source and "bf16" in source:
         edits.append(convert_by_floats)
     if target.device == "vulkan":
         edits.append(avoid_defects)

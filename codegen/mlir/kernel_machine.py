@@ -33,12 +33,10 @@ def kernel_machine(
         return Rejected(f"the kernel is not for {target.device}")
     if task.opened is not None and task.opened.ends:
         return Rejected("it reads the end of a table, which begins elsewhere for each size")
-    machine = float_machine(task, target) if target.device == "cpu" else gpu_machine(target)
+    machine = float_machine(task, target) if target.is_cpu else gpu_machine(target)
     if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
         return Rejected("its element types are not all f32")
-    if (storage is not None or target.device != "cpu") and any(
-        result.dtype not in STORED_BY for result in task.results
-    ):
+    if (storage is not None or not target.is_cpu) and any(result.dtype not in STORED_BY for result in task.results):
         return Rejected("its results are not all f32")
     return machine
 

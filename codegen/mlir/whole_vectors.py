@@ -34,7 +34,7 @@ def masks_slowly(target: Target) -> bool:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    if target.device != "cpu":
+    if not target.is_cpu:
         return False
     features = machine_of(target).features
     return "sse2" in features and "avx512vl" not in features

@@ -99,7 +99,7 @@ def tune(
     """
     target = tuner.target
     variants = measured_candidates(candidates, imported, target, policy, search).variants
-    peak = peak_operations(target, target.threads) if target.device == "cpu" else None
+    peak = peak_operations(target, target.threads) if target.is_cpu else None
     limits = [peak.case] if peak else []
     # The first measurement waits for what began before, so without a deadline variants are compiled until then.
     early = tuner.measure(limits) if tuner.is_bounded else {}
@@ -179,7 +179,7 @@ def load_search(
         until: as for ``tune``. A search that may leave much out mostly ends before a model would learn.
     """
     known = sum(1 for _ in islice(store.measurements(here_only=True), FEWEST_SAMPLES))
-    if target.device == "cpu" and (predicts or (not known and search is Search.MODEL)):
+    if target.is_cpu and (predicts or (not known and search is Search.MODEL)):
         kind = shipped_kind(store, target)
         learns = measures and (kind is None or until == 0)
         load_ahead(
@@ -199,7 +199,7 @@ def shipped_kind(store: Store, target: Target) -> tuple[str, int] | None:
     """What the package's times are looked up by: the class of the CPU that measures, or the level of it that is
     compiled for, and the number of threads. None where no times are right.
     """
-    if target.device != "cpu" or target.without or store.hardware != host().key:
+    if not target.is_cpu or target.without or store.hardware != host().key:
         return None
     return isa_class(host()) if target.is_this_cpu else target.architecture, target.threads
 

@@ -79,7 +79,7 @@ def measure_starts(
         pool: workers.
         quantities: those that are minimised or limited.
     """
-    if Quantity.COLD not in quantities or tuner.target.device != "cpu" or pool.measures_elsewhere:
+    if Quantity.COLD not in quantities or not tuner.target.is_cpu or pool.measures_elsewhere:
         return tables
     # Of several devices the tuner is the CPU's, on which what others run says nothing.
     promising = {key: _promising(tables, key, tuner.target.device) for key in tables.variants}

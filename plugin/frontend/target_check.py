@@ -109,7 +109,7 @@ def _is_here(target: Target) -> bool:
         return False
     if target.device == "vulkan":
         return _computes(target)
-    return target.device != "cpu" or target.is_this_cpu or _has_features(target)
+    return not target.is_cpu or target.is_this_cpu or _has_features(target)
 
 
 def _computes(target: Target) -> bool:

@@ -86,7 +86,7 @@ class OpenConfig:
         if not self.has_range and self.refusal is None:
             raise UsageError("no dimension has a range of sizes")
         unmet = {
-            f"--target {config.target}": config.target.device != "cpu" or config.target.others,
+            f"--target {config.target}": not config.target.is_cpu or config.target.others,
             "--memory-limit": config.memory_limit is not None,
             f"--objective {config.objective}": config.objective not in (Objective.LATENCY, Objective.REGRET),
             "--pareto": config.pareto is not None,

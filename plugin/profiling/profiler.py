@@ -96,7 +96,7 @@ class Profiler:
     @property
     def counts_memory(self) -> bool:
         """Whether networks' memory is measured."""
-        return self._policy.target.device == "cpu"
+        return self._policy.target.is_cpu
 
     @property
     def times_dispatches(self) -> bool:

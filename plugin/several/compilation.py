@@ -111,7 +111,7 @@ def _check_known(targets: Sequence[Target]) -> None:
     Raises:
         UsageError: if the compiler does not know a level.
     """
-    levels = [target for target in targets if target.device == "cpu"]
+    levels = [target for target in targets if target.is_cpu]
     if len(levels) > 1:
         with open_pool(1) as (pool, _):
             for level in levels:
@@ -124,7 +124,7 @@ def _ordered(targets: Sequence[Target]) -> list[Target]:
     Raises:
         UsageError: if two levels need the same, so that one would never be chosen.
     """
-    cpus = [target for target in targets if target.device == "cpu"]
+    cpus = [target for target in targets if target.is_cpu]
     if len(cpus) > 1:
         levels = best_first([level_of(portable(target)) for target in cpus])
         for one, other in itertools.pairwise(levels):
@@ -134,7 +134,7 @@ def _ordered(targets: Sequence[Target]) -> list[Target]:
                     "one of them"
                 )
         cpus = [level.target for level in levels]
-    return [*cpus, *(target for target in targets if target.device != "cpu")]
+    return [*cpus, *(target for target in targets if not target.is_cpu)]
 
 
 def _key(shapes: Shapes) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -57,14 +57,14 @@ def manifest_of(made: Sequence[Made], weights: Path | None) -> Manifest:
         Manifest.from_json(each.recipe.manifest(each.imported, ModuleHeader(each.target, weights))) for each in made
     ]
     first = made[0].target.device
-    has_levels = len({each.target for each in made if each.target.device == "cpu"}) > 1
+    has_levels = len({each.target for each in made if each.target.is_cpu}) > 1
     alternatives = [
         Alternative(
             device=each.target.device,
             level=each.target.architecture,
             inputs=own.inputs,
             outputs=own.outputs,
-            needs=level_of(each.target).needs if has_levels and each.target.device == "cpu" else (),
+            needs=level_of(each.target).needs if has_levels and each.target.is_cpu else (),
             features=own.features,
             part=part_name(each.target.device, first),
             plan=own.plan,

@@ -61,7 +61,7 @@ class SeveralConfig:
                 "a plan over two devices, as cpu,vulkan asks for, cannot be one of several in a file; "
                 "give --target cpu --target vulkan for a plan for each"
             )
-        if len({target.isa for target in self.targets if target.device == "cpu"}) > 1:
+        if len({target.isa for target in self.targets if target.is_cpu}) > 1:
             raise UsageError("the CPU levels of a file must be of one instruction set; write a file for each")
         for device in DEVICES[1:]:
             if sum(target.device == device for target in self.targets) > 1:

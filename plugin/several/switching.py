@@ -91,7 +91,7 @@ def compile_switching(
     """
     with part_of(whole) as publication:
         check_files(model, output, config, publication.others)
-        if config.target.others or config.target.device != "cpu":
+        if config.target.others or not config.target.is_cpu:
             raise UsageError(
                 f"the objective {Objective.COLD_LATENCY} is for the CPU, where a file's weights are used in place; "
                 f"choose {Objective.LATENCY}"

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tools.house import FREE_OF_THEM, MOST_LEFT, complaints_about, too_many
+from tools.house import (
+    FREE_OF_THEM,
+    MOST_COMPARED,
+    MOST_LEFT,
+    comparisons_in,
+    complaints_about,
+    too_many,
+    too_many_comparisons,
+)
 from tools.rooms import drawing, floors, purpose, redrawn, room_of, rooms, stale_paths
 
 PACKAGES = frozenset({"sartor", "sartor.codegen", "sartor.codegen.ir", "sartor.cli", "sartor.cli.output"})
@@ -130,3 +138,13 @@ def test_names_that_say_nothing_become_no_more() -> None:
     assert not list(too_many(MOST_LEFT))
     (sentence,) = too_many({**MOST_LEFT, "runtime": MOST_LEFT["runtime"] + 1})
     assert sentence.startswith("runtime has ")
+
+
+def test_comparisons_with_names_of_devices_and_types_become_no_more() -> None:
+    source = (
+        """if target.device == "cpu" or kind in ("f16", "bf16") or name != "cpus" or "vulkan" not in devices: ..."""
+    )
+    assert comparisons_in(source) == 3
+    assert not list(too_many_comparisons(MOST_COMPARED))
+    (sentence,) = too_many_comparisons({**MOST_COMPARED, "tuning": MOST_COMPARED["tuning"] + 1})
+    assert sentence.startswith("tuning compares with names of devices")

@@ -90,7 +90,7 @@ class CaseCompiler:
     def _batches(self, pieces: Sequence[BenchmarkCase]) -> list[list[int]]:
         """Indices of the pieces that are compiled at a time. A GPU's driver compiles all of a module that is loaded,
         and a module that another machine measures should arrive early, so that those are compiled one by one."""
-        if self.target.device != "cpu" or self.pool.measures_elsewhere:
+        if not self.target.is_cpu or self.pool.measures_elsewhere:
             return [[index] for index in range(len(pieces))]
         variants = sum(len(piece.variants) for piece in pieces)
         return batched(pieces, batch_count(variants, self.at_once))

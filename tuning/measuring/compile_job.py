@@ -123,6 +123,6 @@ def _into_one(cases: Sequence[BenchmarkCase], target: Target, path: Path) -> lis
         name: physical_signature(each, case.inputs, case.weights, case.results)
         for name, (case, each) in variants.items()
     }
-    short = {name for name, (case, _) in variants.items() if may_be_short(case, is_cpu=target.device == "cpu")}
+    short = {name for name, (case, _) in variants.items() if may_be_short(case, is_cpu=target.is_cpu)}
     path.write_bytes(compile_bench(target, pieces, signatures, repeated=short, store=KeptCode.of_user()))
     return [CompiledCase(dict.fromkeys((variant.descriptor for variant in case.variants), path), {}) for case in cases]

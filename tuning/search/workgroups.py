@@ -87,7 +87,7 @@ def fewer_workgroups(task: Task, variants: Sequence[Variant], target: Target) ->
         variants: those of the routine, best guess first.
         target: of the code; none are found for a single thread, or for a GPU.
     """
-    if target.device != "cpu" or target.threads == 1 or not variants or variants[0].implementation.kernel is None:
+    if not target.is_cpu or target.threads == 1 or not variants or variants[0].implementation.kernel is None:
         return []
     given = dict(variants[0].parameters)
     usual, facts = workgroups_of(variants[0].described.parameters), task_facts(task)

@@ -37,7 +37,7 @@ def time_transfers(source: Target, target: Target, sizes: Sequence[int]) -> dict
 
 
 def _device(target: Target) -> NativeDevice:
-    return open_device(target.device, target.threads if target.device == "cpu" else None)
+    return open_device(target.device, target.threads if target.is_cpu else None)
 
 
 def _time(

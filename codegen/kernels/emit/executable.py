@@ -101,7 +101,7 @@ class Kernel:
 
     def _is_invocation(self, target: Target) -> bool:
         """Whether an invocation computes one lane of each vector, as on Vulkan."""
-        return target.device != "cpu" and self.threads is None
+        return not target.is_cpu and self.threads is None
 
     def _assembler(self, target: Target, block: ir.Block, ops: Sequence[ir.Operation]) -> Assembler:
         """What emits the code: of a workgroup on a CPU, of one of its invocations on a GPU."""
@@ -227,7 +227,7 @@ def _alignment(target: Target, dtype: str) -> int:
 
     On a CPU IREE puts a result in the middle of what it is concatenated to, wherever that is.
     """
-    return TensorType((1,), dtype).bytes if target.device == "cpu" else _ALIGNMENT
+    return TensorType((1,), dtype).bytes if target.is_cpu else _ALIGNMENT
 
 
 def _pipeline(threads: int, subgroup: int) -> str:

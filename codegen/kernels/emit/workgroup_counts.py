@@ -23,7 +23,7 @@ def check_groups(groups: tuple[int, int, int], target: Target) -> None:
     Raises:
         RejectionError: if there are more.
     """
-    limits = _OF_CPU if target.device == "cpu" else _declared(executable_target(target))
+    limits = _OF_CPU if target.is_cpu else _declared(executable_target(target))
     for count, most in zip(groups, limits, strict=True):
         if count > most:
             raise RejectionError(

@@ -44,7 +44,7 @@ class LookedUpColumns:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if f"{ATTRIBUTE} = " not in task.body:
             return Rejected("it looks nothing up in a weight in blocks of integers")
-        if target.device != "cpu":
+        if not target.is_cpu:
             return Rejected("products read packed weights on a CPU only")
         return [{"lanes": machine_of(target).lanes}]
 

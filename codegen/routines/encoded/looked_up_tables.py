@@ -43,7 +43,7 @@ class LookedUpTables:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if COLUMNS not in task.body:
             return Rejected("it looks nothing up in the weight of a product")
-        if target.device != "cpu":
+        if not target.is_cpu:
             return Rejected("products read packed weights on a CPU only")
         return [{"lanes": machine_of(target).lanes}]
 

@@ -23,7 +23,7 @@ class Im2colMatmul:
         return LOWERED
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        if target.device == "cpu":
+        if target.is_cpu:
             return Rejected("packed matrices are faster on a CPU")
         return [{}]
 

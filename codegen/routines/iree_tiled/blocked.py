@@ -40,7 +40,7 @@ class Blocked:
         return LOWERED
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        if target.device != "cpu":
+        if not target.is_cpu:
             return Rejected("blocks of channels are a layout for vector registers")
         if task.kind is LayerKind.FIXED or not has_images(task):
             return Rejected("there is no image whose layout could change")

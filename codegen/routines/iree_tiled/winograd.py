@@ -40,7 +40,7 @@ class Winograd:
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         convolution = required(_match(task))
-        if target.device != "cpu":
+        if not target.is_cpu:
             return [{"tile": _IREE_OUTPUT_TILE}]
         tiles = required(promising_tiles(convolution))
         return [{"tile": tile.height} for tile in tiles[:_MOST_CHOICES]]

@@ -146,7 +146,7 @@ def _begun(imported: ImportedModel, samples: SampleSet, config: CompileConfig, b
 
     The stock model does not begin where it may prove hopeless, and within a time budget, of which it takes much.
     """
-    if config.target.device != "cpu" or config.target.others:
+    if not config.target.is_cpu or config.target.others:
         return None
     runner = runner_of(imported, samples, config, bench)
     runner.begin_ahead()

@@ -34,7 +34,7 @@ def has_floor(config: CompileConfig, time: TimeBudget) -> bool:
 
     Memory and first inferences are not predicted, and what a plan on two devices takes is in transfers.
     """
-    is_one = config.target.device == "cpu" and not config.target.others
+    is_one = config.target.is_cpu and not config.target.others
     return time.is_bounded and is_one and config.planning.quantities == (Quantity.LATENCY,)
 
 

@@ -174,7 +174,7 @@ def refined(
     profiler, selector = refiner.profiler, refiner.selector
     recipes, chosen = choose(tables, selector, profiler, whole=whole)
     recipes = _apart(recipes, chosen, refiner, leaves_out)
-    if selector.policy.target.device != "cpu" and (end := lost_by_fusion(recipes, profiler)):
+    if not selector.policy.target.is_cpu and (end := lost_by_fusion(recipes, profiler)):
         _LOG.warning("the plan with fused layers ended as %s; one without them is selected", end)
         recipes, chosen = choose(without_fusions(tables, selector.imported.graph), selector, profiler, whole=whole)
         recipes = _apart(recipes, chosen, refiner, leaves_out)

@@ -34,7 +34,7 @@ def may_leave_out(config: CompileConfig, *, is_bounded: bool = False) -> bool:
     if policy.target.is_software:
         return True
     is_plain = policy.quantities == (Quantity.LATENCY,) and policy.limits == UNLIMITED and not policy.target.others
-    return policy.target.device == "cpu" and is_plain and (config.search is Search.MODEL or is_bounded)
+    return policy.target.is_cpu and is_plain and (config.search is Search.MODEL or is_bounded)
 
 
 def expected_seconds(recipe: Recipe, tables: Tables) -> float:

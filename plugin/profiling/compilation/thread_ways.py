@@ -104,7 +104,7 @@ def _may_choose(config: CompileConfig) -> bool:
     """Whether nobody asked for a number of threads, and speed alone decides."""
     policy = config.planning
     is_plain = policy.quantities == (Quantity.LATENCY,) and policy.limits == UNLIMITED
-    return is_plain and config.has_usual_threads and config.target.device == "cpu" and not config.target.others
+    return is_plain and config.has_usual_threads and config.target.is_cpu and not config.target.others
 
 
 def _on_one_thread(usual: Way) -> Way:

@@ -53,7 +53,7 @@ def time_prefixes(
         seconds: after that time no further round begins.
     """
     try:
-        device = open_device(target.device, target.threads if target.device == "cpu" else None)
+        device = open_device(target.device, target.threads if target.is_cpu else None)
         program = Program(open_module(module).native, module.name, device, {})
         given = [upload(each, device) for each in inputs]
         results = [
