@@ -31,6 +31,7 @@ from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem,
 from sartor.tuning.selection.programming import ilp
 from sartor.tuning.transfers.times import TransferTimes
 from tests.importing import ImportedOf
+from tests.tuning.cost_tables.test_in_network import Named
 
 
 def test_adapts_that_move_nothing_are_free() -> None:
@@ -107,13 +108,6 @@ def test_the_cheapest_choice_is_the_measured_one(imported_of: ImportedOf, tables
     problem = selection_problem(imported_of("residual").graph, tables, "cpu", Objective.LATENCY)
     selection = select(problem)
     assert not any(selection.choices[name].name.endswith("stock") for name in ("conv1", "conv2"))
-
-
-class Named:
-    """As much of a variant as tables need."""
-
-    def __init__(self, descriptor: str) -> None:
-        self.descriptor = descriptor
 
 
 def measured(name: str, *samples: float) -> Measurement:

@@ -22,7 +22,7 @@ from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.problem.selection import Assignment, Selector, evaluate
 from sartor.tuning.selection.registry import SELECTORS
-from tests.tuning.selection.all_selectors import ALL_SELECTORS
+from tests.tuning.selection.all_selectors import ALL_SELECTORS, has_plan
 
 BuildRandom = Callable[[Random], Problem]
 
@@ -39,14 +39,6 @@ def _few_episodes() -> Iterator[None]:
         for module in (qlearning, random_search):
             patch.setattr(module, "EPISODES", 200)
         yield
-
-
-def _feasible(problem: Problem) -> bool:
-    try:
-        exhaustive.select(problem)
-    except InfeasibleError:
-        return False
-    return True
 
 
 def _problem_within_limit(build: BuildRandom, rng: Random) -> Problem:
@@ -68,7 +60,7 @@ def test_registry_lists_the_folder() -> None:
 @given(rng=RNG)
 def test_contract(select: Selector, random_problem: BuildRandom, rng: Random) -> None:
     problem = _problem_within_limit(random_problem, rng)
-    if not _feasible(problem):
+    if not has_plan(problem):
         with pytest.raises(InfeasibleError, match="layer 'n"):
             select(problem)
         return
@@ -86,7 +78,7 @@ def test_contract(select: Selector, random_problem: BuildRandom, rng: Random) ->
 @given(rng=RNG)
 def test_dprs_is_exact(random_problem: BuildRandom, rng: Random) -> None:
     problem = _problem_within_limit(random_problem, rng)
-    assume(_feasible(problem))
+    assume(has_plan(problem))
     found = dprs.select(problem)
     assert found.optimal
     assert found.cost == found.lower_bound == exhaustive.select(problem).cost <= greedy.select(problem).cost
@@ -96,7 +88,7 @@ def test_dprs_is_exact(random_problem: BuildRandom, rng: Random) -> None:
 @given(rng=RNG, k=st.integers(1, 12))
 def test_k_best_are_the_cheapest_distinct_plans(random_problem: BuildRandom, rng: Random, k: int) -> None:
     problem = _problem_within_limit(random_problem, rng)
-    assume(_feasible(problem))
+    assume(has_plan(problem))
     found = dprs.k_best(problem, k)
     expected = exhaustive.k_best(problem, k)
     assert [plan.cost for plan in found] == [plan.cost for plan in expected]

@@ -23,11 +23,6 @@ from tests.tuning.store.store_writer import measurement
 OPENINGS = [Store.open, Store.open_to_write, Store.open_to_read]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "sartor" / "tuning.db"
-
-
 def _other_database(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1);")

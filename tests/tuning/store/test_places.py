@@ -21,11 +21,6 @@ from tests.tuning.store.store_writer import measurement
 NOBODY = 65534
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "sartor" / "tuning.db"
-
-
 def test_a_locked_store_says_so(path: Path) -> None:
     with Store.open(path, busy_timeout=0.05) as store, closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")

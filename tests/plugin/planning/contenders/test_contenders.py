@@ -27,6 +27,7 @@ from tests.importing import ImportedOf
 from tests.plugin.planning.selecting_fakes import FakeTuner, selector, tables_of
 from tests.plugin.planning.two_devices import CONFIG, tables, transfers
 from tests.plugin.profiling.test_refiner import FakeProfiler
+from tests.tuning.cost_tables.test_in_network import Named
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1e-5, [("cpu",)]), (1e-2, [])])
@@ -40,13 +41,6 @@ def test_the_best_plan_on_the_cpu_runs_beside_a_mixed_one(
     selected, costs = selector.select(costs, Limits())
     found, _ = home_plans(selector, costs, selected, Limits())
     assert [each.devices for each in found] == expected
-
-
-class Named:
-    """As much of a variant as tables need."""
-
-    def __init__(self, descriptor: str) -> None:
-        self.descriptor = descriptor
 
 
 def measured(name: str, seconds: float, *baseline: float) -> Measurement:

@@ -23,6 +23,7 @@ from sartor.tuning.selection.problem.cost import Cost
 from sartor.tuning.selection.problem.indexed import IndexedProblem, index_problem
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
 from sartor.tuning.selection.problem.shared_conversions import Relaxed
+from tests.tuning.selection.all_selectors import has_plan
 from tests.tuning.selection.seeded_plans import printed_plans
 
 BuildRandom = Callable[[Random], Problem]
@@ -123,7 +124,7 @@ def test_every_order_eliminates_every_variable_once(random_problem: BuildRandom,
 @given(rng=RNG)
 def test_another_order_is_as_exact(random_problem: BuildRandom, rng: Random) -> None:
     problem = random_problem(rng)
-    assume(exhaustive.combinations(problem) <= 3000 and _has_plan(problem))
+    assume(exhaustive.combinations(problem) <= 3000 and has_plan(problem))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "REORDER_ABOVE", 0)
         found = dprs.select(problem)
@@ -135,7 +136,7 @@ def test_another_order_is_as_exact(random_problem: BuildRandom, rng: Random) -> 
 @given(rng=RNG)
 def test_too_wide_a_net_gets_a_bound_and_no_worse_a_plan(random_problem: BuildRandom, rng: Random) -> None:
     problem = random_problem(rng)
-    assume(exhaustive.combinations(problem) <= 3000 and _has_plan(problem))
+    assume(exhaustive.combinations(problem) <= 3000 and has_plan(problem))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "JOIN_LIMIT", 8)
         found = dprs.select(problem)
@@ -233,14 +234,6 @@ def test_the_plan_does_not_depend_on_the_hash_seed() -> None:
     outputs = set(printed_plans("[greedy.select(problem), *dprs.k_best(problem, 3)]", 40))
     assert len(outputs) == 1
     assert len(outputs.pop().splitlines()) == 40
-
-
-def _has_plan(problem: Problem) -> bool:
-    try:
-        exhaustive.select(problem)
-    except InfeasibleError:
-        return False
-    return True
 
 
 SIZES = (2, 3, 2, 3)

@@ -27,6 +27,7 @@ from sartor.tuning.selection.problem.trade_offs import worth_keeping
 from sartor.tuning.selection.programming import ilp
 from sartor.tuning.selection.programming.alternatives import alternatives
 from sartor.tuning.selection.programming.least_memory import most_exact
+from tests.tuning.selection.all_selectors import has_plan
 from tests.tuning.selection.seeded_plans import printed_plans
 
 BuildRandom = Callable[[Random], Problem]
@@ -37,19 +38,11 @@ RNG = st.builds(Random, st.integers(0, 2**32 - 1))
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def _has_plan(problem: Problem) -> bool:
-    try:
-        exhaustive.select(problem)
-    except InfeasibleError:
-        return False
-    return True
-
-
 @QUICK
 @given(rng=RNG)
 def test_it_is_exact(random_problem: BuildRandom, rng: Random) -> None:
     problem = random_problem(rng)
-    assume(exhaustive.combinations(problem) <= 3000 and _has_plan(problem))
+    assume(exhaustive.combinations(problem) <= 3000 and has_plan(problem))
     found = ilp.select(problem)
     assert found.optimal
     assert found.cost == found.lower_bound == exhaustive.select(problem).cost
@@ -59,7 +52,7 @@ def test_it_is_exact(random_problem: BuildRandom, rng: Random) -> None:
 @given(rng=RNG, k=st.integers(1, 8))
 def test_k_best_are_the_cheapest_distinct_plans(random_problem: BuildRandom, rng: Random, k: int) -> None:
     problem = random_problem(rng)
-    assume(exhaustive.combinations(problem) <= 3000 and _has_plan(problem))
+    assume(exhaustive.combinations(problem) <= 3000 and has_plan(problem))
     found = ilp.k_best(problem, k)
     assert [plan.cost for plan in found] == [plan.cost for plan in exhaustive.k_best(problem, k)]
     assert all(one.assignment != other.assignment for one in found for other in found if one is not other)

@@ -20,11 +20,6 @@ from tests.tuning.store.store_writer import measurement
 WRITER = Path(__file__).parents[1] / "store_writer.py"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "sartor" / "tuning.db"
-
-
 def test_a_store_is_created_with_its_folders_and_found_again(path: Path) -> None:
     with Store.open(path) as store:
         assert store.persistent
