@@ -44,20 +44,28 @@ FREE_OF_THEM = (
     "codegen/ir/machines",
     "codegen/ir/variants",
     "codegen/kernels",
+    "codegen/kernels/emit/gpu",
     "codegen/linking/weights",
+    "codegen/mlir/regions",
     "codegen/routines/amx",
     "codegen/routines/storing",
     "codegen/routines/widened",
+    "plugin/cli",
     "plugin/costing/candidates.py",
     "plugin/costing/filters",
     "plugin/costing/listing.py",
     "plugin/onnx_model/operator_types",
     "plugin/profiling/layers",
+    "plugin/reference/trusted",
+    "plugin/reference/trusted/exact",
+    "plugin/reference/vouching",
     "runtime/driver/cpuinfo.py",
     "runtime/segments",
     _OWN,
     "tuning/calibration",
+    "tuning/errors",
     "tuning/kept",
+    "tuning/records",
     "tuning/search/boosting",
     "tuning/store/sqlite",
     "tuning/transfers",
@@ -67,7 +75,7 @@ FREE_OF_THEM = (
 )
 """Files, and folders without what is in folders of theirs, that are free of such names."""
 
-MOST_LEFT: Mapping[str, int] = {"plugin": 1070, "codegen": 570, "dialect_passes": 90, "tuning": 345, "runtime": 125}
+MOST_LEFT: Mapping[str, int] = {"plugin": 1062, "codegen": 563, "dialect_passes": 84, "tuning": 326, "runtime": 125}
 """How many variables of such names each folder may have left, in all of its rooms together."""
 
 

@@ -98,7 +98,7 @@ def _begin_compiling() -> None:
     """Load what importing a model takes, which this process needs, too, and start the workers that will need it: copies
     of this process, which has no other thread yet. One of them imports the model, one runs ONNX Runtime beside it.
     """
-    if any(not each.startswith("-") for each in sys.argv[1:]) and not _HELP & {*sys.argv}:
+    if any(not argument.startswith("-") for argument in sys.argv[1:]) and not _HELP & {*sys.argv}:
         import_module(_IMPORTING)
         from sartor.tuning.workers.starting.interpreters import start_early
 

@@ -131,7 +131,7 @@ class ErrorMeasure:
         if self.kind is MeasureKind.TOKENS:
             measures[logits_among(expected, names)] = _of_tokens
         pairs = zip(measures, zip(outputs, expected, known, strict=True), strict=True)
-        return max((measure(*each) for measure, each in pairs), default=0.0)
+        return max((measure(*compared) for measure, compared in pairs), default=0.0)
 
     def of_samples(self, errors: Sequence[float]) -> float:
         """The error of several samples: their largest error, or the mean for top-1, tokens and the user's function."""
@@ -157,12 +157,14 @@ def cosine_distance(output: Array, expected: Array, scale: Array | None = None) 
     if np.isinf(apart).any() or not apart.any():
         return math.inf if np.isinf(apart).any() else 0.0
     with np.errstate(over="ignore"):
-        scaled = [each[finite].astype(np.float64) / _scale(expected, scale)[finite] for each in (output, expected)]
+        scaled = [
+            outputs[finite].astype(np.float64) / _scale(expected, scale)[finite] for outputs in (output, expected)
+        ]
     # Scaled to 1, so that squares do not leave the range of float64.
-    largest = max(float(np.max(np.abs(each), initial=0.0)) for each in scaled)
+    largest = max(float(np.max(np.abs(values), initial=0.0)) for values in scaled)
     if math.isinf(largest):
         return 1.0
-    own, right = (each / largest for each in scaled)
+    own, right = (values / largest for values in scaled)
     return _squares(own - right) / (_squares(own) + _squares(right))
 
 
@@ -191,7 +193,7 @@ def top1_disagreement(output: Array, expected: Array, scale: Array | None = None
     if not axes:
         return float(np.mean(scaled_differences(output, expected, scale) > _OTHER_DECISION))
     missing = np.isnan(output) != np.isnan(expected)
-    own, right = (np.where(np.isnan(each), -np.inf, each) for each in (output, expected))
+    own, right = (np.where(np.isnan(values), -np.inf, values) for values in (output, expected))
     differs = np.argmax(own, axis=axes[-1]) != np.argmax(right, axis=axes[-1])
     return float(np.mean(differs | missing.any(axis=axes[-1])))
 
@@ -303,8 +305,8 @@ def _load(measure: ErrorMeasure) -> Callable[..., Any]:
         if not callable(function):
             raise UsageError(f"'{path}' has no function '{measure.function}'")
         undone.pop_all()
-    found: Callable[..., Any] = _beside(path)(function)
-    return found
+    guarded: Callable[..., Any] = _beside(path)(function)
+    return guarded
 
 
 def _call(measure: ErrorMeasure, outputs: Sequence[Array], expected: Sequence[Array]) -> float:

@@ -25,7 +25,7 @@ def without_near_ties(
         is_narrow: whether the variant's operands are rounded to a narrower type, which may change any result.
     """
     most = 1.0 if is_narrow else _MOST_MOVED
-    if not step or [output.shape for output in outputs] != [each.shape for each in reference]:
+    if not step or [output.shape for output in outputs] != [right.shape for right in reference]:
         return outputs
     return [_moved_back(*pair, step, most) for pair in zip(outputs, reference, strict=True)]
 

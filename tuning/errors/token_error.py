@@ -82,9 +82,9 @@ def token_error(logits: Array, expected: Array) -> TokenError:
         return TokenError(1.0, math.inf)
     if expected.size == 0:
         return TokenError(0.0, 0.0)
-    own, right = (each.reshape(-1, each.shape[-1]).astype(np.float64) for each in (logits, expected))
+    own, right = (rows.reshape(-1, rows.shape[-1]).astype(np.float64) for rows in (logits, expected))
     missing = (_is_no_number(own) != _is_no_number(right)).any(-1)
-    own, right = (np.where(np.isnan(each), -np.inf, each) for each in (own, right))
+    own, right = (np.where(np.isnan(rows), -np.inf, rows) for rows in (own, right))
     differs = missing | _chooses_less(own, right, expected.dtype)
     divergence = np.where(missing, np.inf, _divergence(_log_softmax(own), _log_softmax(right)))
     return TokenError(float(np.mean(differs)), float(np.mean(divergence)))

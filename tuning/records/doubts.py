@@ -33,4 +33,4 @@ class Doubts:
 
     def holding(self, known: Mapping[MeasurementKey, Measurement]) -> dict[MeasurementKey, Measurement]:
         """The stored measurements that hold."""
-        return {key: each for key, each in known.items() if not self.about(each)}
+        return {key: measurement for key, measurement in known.items() if not self.about(measurement)}

@@ -66,9 +66,9 @@ def last_level_cache(caches: Path = _CACHES) -> int:
     """Bytes of the largest cache of the first processor; 0 if the system does not tell."""
     sizes = []
     for path in caches.glob("index*/size"):
-        found = re.fullmatch(r"(\d+)([KMG]?)", path.read_text(encoding="ascii").strip())
-        if found:
-            sizes.append(int(found[1]) * _UNITS.get(found[2], 1))
+        size = re.fullmatch(r"(\d+)([KMG]?)", path.read_text(encoding="ascii").strip())
+        if size:
+            sizes.append(int(size[1]) * _UNITS.get(size[2], 1))
     return max(sizes, default=0)
 
 

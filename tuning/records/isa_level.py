@@ -19,7 +19,7 @@ def level_of(features: Iterable[str]) -> str:
     present, level = set(features), "x86-64"
     for name, added in _LEVELS.items():
         # What every machine of a level has is not in the key of measurements, so it may be absent here.
-        if not {each for each in added if each not in {"cx16", "movbe"}} <= present:
+        if not {feature for feature in added if feature not in {"cx16", "movbe"}} <= present:
             break
         level = name
     return level

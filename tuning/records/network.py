@@ -69,7 +69,7 @@ class NetworkLayer:
     @property
     def traffic(self) -> int:
         """Bytes of all that it reads and writes, each once."""
-        return sum(each.bytes for each in (*self.reads, *self.results, *self.weights))
+        return sum(tensor.bytes for tensor in (*self.reads, *self.results, *self.weights))
 
 
 @validated(frozen=True, config=_STRICT)
@@ -173,7 +173,7 @@ def network_of(graph: LayerGraph, variants: Mapping[str, Variant], device: str) 
 def _layer(layer: Layer, inputs: tuple[tuple[int, int], ...], variant: Variant | None, device: str) -> NetworkLayer:
     task = layer.task
     code = None if variant is None else variant.implementation
-    reads = [Schema.plain(each, device) for each in task.inputs] if code is None else code.inputs
+    reads = [Schema.plain(tensor, device) for tensor in task.inputs] if code is None else code.inputs
     writes = [Schema.plain(result, device) for result in task.results] if code is None else code.outputs
     packed = task.weights if code is None else tuple(map(Packing.type_of, code.packings, task.weights))
     return NetworkLayer(

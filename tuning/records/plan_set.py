@@ -75,14 +75,14 @@ def load_plans(path: Path) -> Plan | PlanSet:
     if data.get("format") != FORMAT:
         raise UsageError(f"'{path}' has plans of format {data.get('format')}, this version reads {FORMAT}")
     try:
-        found = _ADAPTER.validate_python(data)
+        plan_set = _ADAPTER.validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the top"
         raise UsageError(f"'{path}' holds no plans: {first['msg']} at {where}") from None
-    if not found.plans:
+    if not plan_set.plans:
         raise UsageError(f"'{path}' holds no plans")
-    return found
+    return plan_set
 
 
 _ADAPTER: TypeAdapter[PlanSet] = TypeAdapter(PlanSet)

@@ -29,6 +29,6 @@ def open_sizes(inputs: Sequence[NetworkValue]) -> tuple[OpenSize, ...]:
             if isinstance(dim, Extent) and dim.shifted is not None:
                 places.setdefault(dim.shifted, []).append(Place(value.name, axis, dim.offset))
     return tuple(
-        OpenSize(symbol.name, symbol.least, symbol.most, symbol.multiple, tuple(found))
-        for symbol, found in places.items()
+        OpenSize(symbol.name, symbol.least, symbol.most, symbol.multiple, tuple(sources))
+        for symbol, sources in places.items()
     )

@@ -87,7 +87,7 @@ def widen_others(rewrite: Rewrite, chain: Chain, dtype: str) -> list[ir.Operatio
     """
     arguments = list(body_of(rewrite.function).arguments)[: len(rewrite.task.inputs)]
     made: list[ir.Operation] = []
-    for reader in (each for each in chain.ops if each != chain.root):
+    for reader in (op for op in chain.ops if op != chain.root):
         for position, operand in enumerate(reader.operands):
             source = operand
             while (op := defining_op(source)) is not None and op.name in {*_RESHAPES, _PAD}:
@@ -128,7 +128,7 @@ def round_result(chain: Chain, dtype: str) -> list[ir.Operation]:
 
 def _inserted(value: ir.Value, wanted: TensorType, point: ir.InsertionPoint) -> list[ir.Operation]:
     """Ops that convert a value, the last of which has the result."""
-    (found,) = inline(conversion_function(TensorType.parse(str(value.type)), wanted), [value], point)
-    last = found.owner.operation if hasattr(found.owner, "operation") else found.owner
+    (converted,) = inline(conversion_function(TensorType.parse(str(value.type)), wanted), [value], point)
+    last = converted.owner.operation if hasattr(converted.owner, "operation") else converted.owner
     outputs = [defining_op(operand) for operand in last.operands]
     return [*(output for output in outputs if output is not None and output.name == "tensor.empty"), last]

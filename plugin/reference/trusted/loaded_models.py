@@ -40,7 +40,7 @@ class LoadedModels:
         others = [other for reference in self._models if (other := reference()) is not None and other is not model]
         while others and sum(other.mapped_bytes for other in others) + model.mapped_bytes > self._most:
             others.pop(0).unload()
-        self._models = [weakref.ref(each) for each in (*others, model)]
+        self._models = [weakref.ref(loaded) for loaded in (*others, model)]
 
 
 LOADED = LoadedModels()

@@ -191,7 +191,7 @@ def described(own: Iterable[NodeProto], *, runs_runtime: bool) -> str:
     """Who computes a model of which something else than ONNX Runtime computes some nodes."""
     operators = sorted({node.op_type for node in own})
     definitions = f"the definition{'s' if len(operators) > 1 else ''} of {', '.join(operators)}" if operators else ""
-    return " and ".join(each for each in ("ONNX Runtime" if runs_runtime else "", definitions) if each)
+    return " and ".join(part for part in ("ONNX Runtime" if runs_runtime else "", definitions) if part)
 
 
 def _without_weights(model: Path | bytes) -> tuple[Path | bytes, int]:
@@ -233,7 +233,7 @@ def _may_have(model: Path | bytes, operators: Iterable[str]) -> bool:
         else:
             with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 searched = outside_weights(content)
-        return any(each in searched for each in named)
+        return any(name in searched for name in named)
     except (OSError, ValueError):
         # No file, or an empty one, of which ONNX Runtime says so.
         return False

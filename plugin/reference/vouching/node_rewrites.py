@@ -95,7 +95,7 @@ class NodeRewrites:
             self._note(f"{describe_node(call.node)}: {error}")
             if not any(difference.is_wrong for difference in differences):
                 return None
-        return max(differences, key=lambda found: (found.is_wrong, found.error), default=Difference())
+        return max(differences, key=lambda difference: (difference.is_wrong, difference.error), default=Difference())
 
     def _note(self, reason: str) -> None:
         if reason not in self.uncompared:

@@ -90,7 +90,7 @@ def _checked(
     # Of each sample all nodes are compared.
     rewrites = [NodeRewrites(model, USUAL, widens=widened_eps(known) > 0) for _ in samples]
     try:
-        found = [
+        vouched = [
             _check(path, model, nodes, known, prepared, feeds, bound, tie_spread)
             for nodes, feeds in zip(rewrites, samples, strict=True)
         ]
@@ -101,7 +101,7 @@ def _checked(
         return WorkerError(error)
     alone = dict.fromkeys(reason for nodes in rewrites for reason in nodes.uncompared)
     later = "later, as layers of modules are" if rounds(model) else "within the whole model alone"
-    return Checked(any(found), tuple(f"{reason}; it is compared {later}" for reason in alone))
+    return Checked(any(vouched), tuple(f"{reason}; it is compared {later}" for reason in alone))
 
 
 def _check(
@@ -124,11 +124,11 @@ def _check(
     reference = ReferenceModel(path)
     taken = {name: value for name, value in bound_feeds(bound).items() if name in reference.input_names}
     calls = reference.calls({**feeds, **taken})
-    for each, outputs in calls:
-        difference = rewrites.compare(each, outputs)
+    for call, outputs in calls:
+        difference = rewrites.compare(call, outputs)
         if difference is not None and difference.is_wrong:
             raise RewriteError(
-                f"internal: the rewrite of {describe_node(each.node)} differs from its definition: relative error "
+                f"internal: the rewrite of {describe_node(call.node)} differs from its definition: relative error "
                 f"{difference.error:.2g}, allowed is {difference.allowed:.2g}; please report it, with the node"
             )
     expectation = Expectation((path,), known, narrow=False, bound=bound)

@@ -62,8 +62,8 @@ class InvocationAssembler(Assembler):
         return self._shuffled(numbers, arith.andi(source, self.integer(self.lanes - 1, 32)))
 
     def _shuffled(self, numbers: ir.Value, source: ir.Value) -> ir.Value:
-        found: ir.Value = gpu.shuffle(numbers, source, self.integer(self.lanes, 32), gpu.ShuffleMode.IDX)[0]
-        return found
+        shuffled: ir.Value = gpu.shuffle(numbers, source, self.integer(self.lanes, 32), gpu.ShuffleMode.IDX)[0]
+        return shuffled
 
     def load_as_stored(
         self, memory: ir.Value, offset: Index, count: int, present: Condition = True, size: int | None = None
@@ -75,9 +75,9 @@ class InvocationAssembler(Assembler):
         if exists is None:
             return memref.load(memory, [here])
         # The first element always exists, so that no branch is needed.
-        found = memref.load(memory, [arith.select(exists, here, self.value(0))])
+        loaded = memref.load(memory, [arith.select(exists, here, self.value(0))])
         zero = ir.IntegerAttr.get(element, 0) if isinstance(element, ir.IntegerType) else ir.FloatAttr.get(element, 0.0)
-        return arith.select(exists, found, self.splat(zero))
+        return arith.select(exists, loaded, self.splat(zero))
 
     def load_pair(self, memory: ir.Value, offset: Index) -> tuple[ir.Value, ir.Value]:
         """The invocation's two adjacent numbers of f32, by one load of 64 bits; ``offset`` must be even."""
@@ -118,7 +118,7 @@ class InvocationAssembler(Assembler):
         if (memory, bits) not in self._wide:
             span, kind = memory.owner, ir.MemRefType(memory.type)
             words = ir.MemRefType.get([kind.shape[0] // 2], ir.IntegerType.get_signless(bits), None, kind.memory_space)
-            attributes = {each: span.attributes[each] for each in span.attributes}
+            attributes = {name: span.attributes[name] for name in span.attributes}
             with ir.InsertionPoint.after(span):
                 made = ir.Operation.create(
                     span.name, results=[words], operands=list(span.operands), attributes=attributes

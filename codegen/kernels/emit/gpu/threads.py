@@ -88,7 +88,7 @@ class ThreadAssembler(Assembler):
         """``total + left * right`` of a warp (``mma.sync``), in the PTX ISA's fragments; ``shape`` is M, N and K."""
         index = ir.IntegerType.get_signless(64)
         attributes: dict[str, ir.Attribute] = {
-            "mmaShape": ir.ArrayAttr.get([ir.IntegerAttr.get(index, each) for each in shape])
+            "mmaShape": ir.ArrayAttr.get([ir.IntegerAttr.get(index, extent) for extent in shape])
         }
         if is_tf32:
             attributes["tf32Enabled"] = ir.UnitAttr.get()

@@ -34,8 +34,8 @@ def _add_types(graph: GraphProto, typed: GraphProto) -> None:
 def _is_typed(node: NodeProto, editor: GraphEditor) -> bool:
     product = product_of(node, editor)
     return product is None or all(
-        any(editor.element_type(optional_input(node, index)) for index in (each.zero, each.index))
-        for each in product.read
+        any(editor.element_type(optional_input(node, index)) for index in (operand.zero, operand.index))
+        for operand in product.read
     )
 
 

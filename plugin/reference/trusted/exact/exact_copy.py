@@ -58,8 +58,8 @@ def exact_copy(model: Path | bytes) -> bytes | None:
     return copy.SerializeToString() if any(changed) else None
 
 
-def _concerns(found: Iterable[NodeProto]) -> bool:
-    return any(is_quantised(node) or key_of(node) in ROUNDING or _is_unsorted(node) for node in found)
+def _concerns(nodes: Iterable[NodeProto]) -> bool:
+    return any(is_quantised(node) or key_of(node) in ROUNDING or _is_unsorted(node) for node in nodes)
 
 
 def _is_unsorted(node: NodeProto) -> bool:
@@ -97,7 +97,7 @@ def _read_signed(editor: GraphEditor) -> set[str]:
     read = {value.name for value in editor.graph.output}
     for node in editor.nodes:
         product = product_of(node, editor)
-        replaced = {each.index for each in product.read} if product else set()
+        replaced = {operand.index for operand in product.read} if product else set()
         read.update(name for index, name in enumerate(node.input) if index not in replaced)
         if node.attribute:
             read |= names_read(node) - set(node.input)
