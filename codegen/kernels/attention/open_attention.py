@@ -43,9 +43,8 @@ class OpenAttention(AttentionKernel):
         return -(-most // self.lanes) * self.lanes
 
     def check(self) -> None:
-        queries = self.form.extents[2]
         # Heads that share keys read them for all their queries.
-        if self.form.has_key_rows and isinstance(queries, int) and self.form.members * queries > MOST_FEW:
+        if self.form.has_key_rows and self.form.members * most_of(self.form.extents[2]) > MOST_FEW:
             raise RejectionError("keys whose elements are adjacent are better copied for so many queries")
         if self.rows * self.padded_keys * FLOAT_BYTES > _MOST_SCRATCH_BYTES:
             raise RejectionError(f"scores of {self.rows} queries with {self.padded_keys} keys do not fit a workgroup")

@@ -20,8 +20,9 @@ _USUAL_WIDTH = 64
 _OPERATIONS = 4 * _USUAL_WIDTH
 # Instructions of a vector of scores: elementwise steps, the largest of a row, an exponential, and their sum.
 _INSTRUCTIONS = 32
-# Work to copy keys and to correct sums, as a share of all other; cycles to load a line that a workgroup wrote before.
-_COPIED, _NEAR_CYCLES = 0.08, 1.0
+# Keys of a block, cycles in which a tile's sums are loaded, corrected and stored for each, and those to load a line
+# that a workgroup wrote before. To copy keys takes what is saved by reading them so.
+_USUAL_BLOCK, _BLOCK_CYCLES, _NEAR_CYCLES = 128, 100, 1.0
 # Instructions that find a patch, and those of a vector of it or of a result. Taps of a row of most windows.
 _PATCH_INSTRUCTIONS, _COPY_INSTRUCTIONS, _STORE_INSTRUCTIONS = 40, 4, 3
 _USUAL_TAPS = 3
@@ -53,7 +54,9 @@ class BlockedAttentionCost:
     """The same by blocks of keys: those are copied for some tens of queries, and for each block sums are corrected."""
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
-        return (1 + _COPIED) * OpenAttentionCost().cycles(sizes, parameters, replace(core, line_cycles=_NEAR_CYCLES))
+        near = OpenAttentionCost().cycles(sizes, parameters, replace(core, line_cycles=_NEAR_CYCLES))
+        blocks = sizes["operations"] / _OPERATIONS / (parameters["rows"] * _USUAL_BLOCK)
+        return near + _BLOCK_CYCLES * blocks
 
 
 @dataclass(frozen=True)
