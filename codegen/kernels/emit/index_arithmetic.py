@@ -135,3 +135,10 @@ class IndexArithmetic:
             return False
         open_ones = [condition for condition in conditions if condition is not True]
         return functools.reduce(arith.andi, open_ones) if open_ones else True
+
+    def any_of(self, *conditions: Condition) -> Condition:
+        """Whether one of the conditions holds."""
+        if any(condition is True for condition in conditions):
+            return True
+        open_ones = [condition for condition in conditions if condition is not False]
+        return functools.reduce(arith.ori, open_ones) if open_ones else False

@@ -2,20 +2,25 @@
 
 Rows are cut into register tiles; the rows that are left are one of the smaller tiles that the code has for each number
 of them. They are computed panel by panel like all others, so that filters are read once.
+
+Workgroups that partition the rows of large products have nothing to do where rows are few: then they partition the
+panels, which is known only when it runs, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sartor.codegen.ir.packing import Storage
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.emit.assembler import Assembler
-from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
+from sartor.codegen.kernels.loops.nest import each_panel
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.loops.tiles import Axis
@@ -23,6 +28,22 @@ from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.kernels.vector.product import unjoined_contraction
 from sartor.codegen.mlir.iree_compiler import ir
+
+
+class _Share(NamedTuple):
+    """What a workgroup computes.
+
+    Attributes:
+        tiles: the first whole tile and the end.
+        has_rest: whether the rows behind whole tiles are computed.
+        panels: the first panel and the end.
+        has_last: whether the last panel is among them.
+    """
+
+    tiles: tuple[Index, Index]
+    has_rest: Condition
+    panels: tuple[Index, Index]
+    has_last: Condition
 
 
 @dataclass(frozen=True)
@@ -55,14 +76,31 @@ class OpenRows:
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
         whole, rest = self.tiles_and_rest(asm)
-        tiles = workgroup_range(asm, whole, self.groups[0], group[0])
-        has_rest = asm.equal(group[0], self.groups[0] - 1)
+        share = self._share(asm, whole, group)
 
         def panel(panel: Panel) -> None:
-            self.write_tiles(asm, memories, tiles, panel)
-            asm.when(has_rest, lambda: self.write_rest(asm, memories, (whole, rest), panel))
+            self.write_tiles(asm, memories, share.tiles, panel)
+            asm.when(share.has_rest, lambda: self.write_rest(asm, memories, (whole, rest), panel))
 
-        self.tiles.nest.write_panels(asm, group, panel)
+        each_panel(asm, self.tiles.nest.grid, share.panels, share.has_last, panel)
+
+    def _share(self, asm: Assembler, whole: Index, group: tuple[Index, Index, Index]) -> _Share:
+        """The share of a workgroup, given the number of whole tiles."""
+        (row_groups, panel_groups, _), panels = self.groups, self.tiles.nest.grid.panels
+        tiles = workgroup_range(asm, whole, row_groups, group[0])
+        has_rest = asm.equal(group[0], row_groups - 1)
+        if row_groups == 1 or panel_groups > 1 or panels == 1:
+            own = workgroup_range(asm, panels, panel_groups, group[1])
+            return _Share(tiles, has_rest, own, asm.equal(group[1], panel_groups - 1))
+        # With fewer tiles than workgroups some of these would wait for the others.
+        is_few = asm.less(whole, row_groups)
+        first, end = workgroup_range(asm, panels, row_groups, group[0])
+        return _Share(
+            (asm.chosen(is_few, 0, tiles[0]), asm.chosen(is_few, whole, tiles[1])),
+            asm.any_of(is_few, has_rest),
+            (asm.chosen(is_few, first, 0), asm.chosen(is_few, end, panels)),
+            asm.any_of(asm.less(row_groups - 1, whole), has_rest),
+        )
 
     def tiles_and_rest(self, asm: Assembler) -> tuple[Index, Index]:
         """The number of whole tiles, and of the rows behind them."""

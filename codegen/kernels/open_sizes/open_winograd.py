@@ -136,13 +136,20 @@ class _Writer:
         self._line = asm.times(asm.size(self._columns.input), of.patches.channels)
 
     def write(self, group: Index) -> None:
-        """Emit blocks of tiles, one after the other."""
-        asm, tiling = self._asm, self._of.tiling
+        """Emit blocks of tiles, one after the other.
+
+        Workgroups share whole blocks, as parts of blocks take longer, or the tiles of the only one.
+        """
+        asm, block = self._asm, self._of.tiling.block
         tiles = asm.times(asm.size(self._of.batch), asm.times(self._down, self._across))
-        first, end = workgroup_range(asm, tiles, tiling.groups, group)
-        asm.repeat(
-            first, end, tiling.block, lambda begin: self._block(begin, asm.minimum(end, asm.add(begin, tiling.block)))
+        blocks, parts = (
+            workgroup_range(asm, extent, self._of.tiling.groups, group)
+            for extent in (asm.divide_up(tiles, block), tiles)
         )
+        is_only = asm.less(tiles, block + 1)
+        first = asm.chosen(is_only, parts[0], asm.mul(blocks[0], block))
+        end = asm.chosen(is_only, parts[1], asm.minimum(tiles, asm.mul(blocks[1], block)))
+        asm.repeat(first, end, block, lambda begin: self._block(begin, asm.minimum(end, asm.add(begin, block))))
 
     def _block(self, first: Index, end: Index) -> None:
         asm = self._asm
