@@ -14,9 +14,10 @@ from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import ROUTINES
 from sartor.costing.listing import list_candidates
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.import_job import run_import
 from sartor.open_sizes.importing import Imported, opened_graph
+from sartor.open_sizes.rounded_windows import rounded_file
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
@@ -42,6 +43,10 @@ def run_opened(model: Path, feeds: Mapping[str, Array], module: Path) -> list[Ar
         module: where the module is written.
     """
     symbols = symbols_of(feeds)
+    rounded = rounded_file(model, module.parent / "rounded")
+    if isinstance(rounded, WorkerError):
+        return rounded
+    model = rounded.path or model
     fits = Fit.of(symbols), Fit.of_small(symbols)
     most = {symbol.name: symbol.most for symbol in symbols}
     networks: list[Imported] = []
@@ -55,6 +60,8 @@ def run_opened(model: Path, feeds: Mapping[str, Array], module: Path) -> list[Ar
     if isinstance(opened, WorkerError):
         return opened
     graph, weights, _ = opened
+    if any(value.name not in feeds for value in graph.inputs):
+        return WorkerError(UnsupportedModelError("it draws numbers at random, which only a manifest tells sessions"))
     target = Target.create("cpu")
     try:
         variants = list_candidates(graph, ROUTINES[:1], target).variants

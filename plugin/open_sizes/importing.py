@@ -24,6 +24,7 @@ from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_networks
 from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
+from sartor.open_sizes.rounded_windows import RoundedFile, rounded_file
 from sartor.open_sizes.same_pads import check_multiples, needed_multiples
 from sartor.open_sizes.symbols import OpenDims, declared_dims
 from sartor.profiling.compilation.bench import Bench
@@ -82,7 +83,11 @@ def import_open(
     """
     dims = OpenDims(call(bench.pool, declared_dims, {"path": path}, f"reading '{path}'"), shapes, ranges)
     counts = None if log is None else log.counts(dims.symbols)
+    rounded = RoundedFile(None)
     if sides := dims.sides:
+        folder = bench.directory / "rounded"
+        rounded = call(bench.pool, rounded_file, {"path": path, "folder": folder}, f"reading '{path}'")
+        path = rounded.path or path
         job = {"path": path, "inputs": frozenset(sides)}
         check_multiples(call(bench.pool, needed_multiples, job, f"reading '{path}'"), sides)
     fits = Fit.of(dims.symbols), Fit.of_small(dims.symbols)
@@ -104,7 +109,8 @@ def import_open(
     calls = usual_calls(graph, dims.symbols) if counts is None else logged_calls(counts, dims.symbols)
     opened = " ".join(map(str, dims.symbols))
     sha256 = hashlib.sha256(f"{one.sha256} {opened}".encode()).hexdigest()
-    model = replace(one, graph=replace(graph, calls=calls), weights=weights, sha256=sha256)
+    external = (*one.external, *rounded.external)
+    model = replace(one, graph=replace(graph, calls=calls), weights=weights, sha256=sha256, external=external)
     return OpenImport(model, tuple(zip(twins, others, strict=True)), dims.symbols, dims)
 
 

@@ -1,7 +1,8 @@
 """Windows whose padding depends on what a size leaves when it is divided by their stride.
 
 ``auto_pad`` with SAME_UPPER or SAME_LOWER pads an even size by one less than an odd one where the stride is two. A
-model is imported with a few sizes, whose padding would be that of all others.
+model is imported with a few sizes, whose padding would be that of all others. So are windows that are rounded up,
+unless they were padded for any size (``rounded_windows.py``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sartor.errors import SartorError, UnsupportedModelError
 from sartor.onnx_model.graphs.graph import attributes
 from sartor.onnx_model.graphs.walk import describe_node, nodes
 from sartor.onnx_model.reading.load import read_model
+from sartor.open_sizes.rounded_windows import rounds_up
 from sartor.tuning.workers.protocol import WorkerError
 
 _WINDOWED = frozenset({"Conv", "ConvInteger", "QLinearConv", "AveragePool", "LpPool", "MaxPool"})
@@ -39,7 +41,7 @@ def _needed(model: ModelProto, inputs: frozenset[str]) -> Iterator[tuple[str, in
         if not any(name in divided for name in node.input):
             continue
         stride = _stride(node)
-        if stride > 1 and attributes(node).get("auto_pad") in _SAME:
+        if stride > 1 and (attributes(node).get("auto_pad") in _SAME or rounds_up(node)):
             yield describe_node(node), taken * stride
         divided |= dict.fromkeys(node.output, taken * stride)
 
@@ -63,7 +65,7 @@ def check_multiples(needed: Mapping[str, int], sides: Mapping[str, tuple[Symbol,
         for name, symbols in sides.items():
             for symbol in (side for side in symbols if side.multiple % multiple):
                 raise UnsupportedModelError(
-                    f"{node} pads by what a size leaves when it is divided by a stride (auto_pad), and "
+                    f"{node} pads by what a size leaves when it is divided by a stride (auto_pad, ceil_mode), and "
                     f"'{symbol.name}' of '{name}' may leave anything: give it multiples of {together}, as "
                     f"{_range(symbol, together)}, or the sizes that occur, as {symbol.least}|{symbol.most}"
                 )
