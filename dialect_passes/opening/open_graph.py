@@ -164,9 +164,11 @@ class _Opening:
         positions a new one sees. All others are the beginning of one, or the same for all sizes.
 
         Raises:
-            UnsupportedModelError: if one is neither.
+            UnsupportedModelError: if one is neither, or there are others for other sizes.
         """
         found = list[int]()
+        if len(layer.weights) != len(twin.weights):
+            raise _differing(layer, "it has other weights for other sizes")
         for position, (name, twin_name) in enumerate(zip(layer.weights, twin.weights, strict=True)):
             one, other = self._weights[name], self._twin_weights[twin_name]
             is_end = _is_end(one, other)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, source
+from sartor.errors import CompileError
 
 VIEW = "!hal.buffer_view"
 """The type of what stands for a tensor of open size."""
@@ -16,7 +17,11 @@ _IMPORT, _EXPORT = "hal.tensor.import", "hal.tensor.export"
 
 
 def take_out_views(module: ir.Module) -> None:
-    """Make tensors of the views that functions take and give, in place."""
+    """Make tensors of the views that functions take and give, in place.
+
+    Raises:
+        CompileError: if a function gives what it takes.
+    """
     with ir.Location.unknown(module.context):
         for view in module.body.operations:
             function = view.operation
@@ -41,8 +46,14 @@ def _take_out(function: ir.Operation) -> None:
 
 
 def _make_tensor(argument: ir.Value) -> None:
-    """Give an argument the type that it is imported as."""
+    """Give an argument the type that it is imported as.
+
+    Raises:
+        CompileError: if it is returned as it is, so that nothing tells its type.
+    """
     imports = [use.owner.operation for use in argument.uses]
+    if any(each.name != _IMPORT for each in imports):
+        raise CompileError("a layer of any size gives what it takes")
     kind = imports[0].results[0].type if imports else argument.type
     argument.set_type(kind)
     for each in imports:
