@@ -43,6 +43,8 @@ def show(
     size: Annotated[list[str], typer.Option(help="Sizes of a dimension, as batch=1,4,8.")],
     threads: Annotated[int, typer.Option(help="Threads of each runtime.")] = 1,
     seconds: Annotated[float, typer.Option(help="Duration of the timing of a size.")] = 1.0,
+    rounds: Annotated[int, typer.Option(help="Blocks of runs that each runtime has at least.")] = 5,
+    block: Annotated[float, typer.Option(help="Duration of a block.")] = BLOCK,
 ) -> None:
     """Time all sizes; prints a table in Markdown."""
     peers: dict[str, Peer] = {"ONNX Runtime": OnnxRuntimeReference(model, threads=threads, is_timed=True)}
@@ -65,7 +67,7 @@ def show(
         if not all(map(is_near, outputs, peers["ONNX Runtime"](feeds))):
             raise typer.BadParameter(f"'{module}' is wrong for {', '.join(sizes)}")
         runs = {name: partial(peer, feeds) for name, peer in peers.items()} | {"": partial(session.run, None, feeds)}
-        timed = time_interleaved(runs, min_rounds=5, min_seconds=seconds, block=BLOCK, pause=PAUSE)
+        timed = time_interleaved(runs, min_rounds=rounds, min_seconds=seconds, block=block, pause=PAUSE)
         mine = timed[""].median
         rows.append([timed[name].median / mine for name in peers])
         print(f"| {', '.join(sizes)} | {first / mine:.2f} | {mine * 1e3:.3f} | {_joined(rows[-1])} |", flush=True)

@@ -14,6 +14,7 @@ from onnx import TensorProto
 from onnxruntime import InferenceSession
 
 from benchmarks import zoo
+from benchmarks.first_calls import ordered
 from benchmarks.open_sizes import combinations, is_near, mean
 from sartor.errors import UsageError
 from sartor.onnx_model.states.state_names import is_state_pair
@@ -161,6 +162,14 @@ def test_each_size_is_timed_with_each_of_the_others() -> None:
     found = combinations(["batch=1,8", "sequence=7,64"])
     assert found[:3] == expected
     assert found[3:] == [("batch=8", "sequence=64")]
+
+
+def test_each_size_is_called_before_others_in_one_round_and_timed_in_all_others() -> None:
+    listed = combinations(["batch=1,8", "sequence=7,64"])
+    rounds = [ordered(listed, number) for number in range(len(listed))]
+    assert [first for first, *_ in rounds] == listed
+    assert all(sorted(order) == sorted(listed) for order in rounds)
+    assert ordered(listed, 5)[0] == listed[1]
 
 
 def test_halves_and_doubles_cancel_in_the_mean() -> None:
