@@ -84,7 +84,10 @@ def tilings_of_panels(shape: MatmulShape, machine: Machine) -> list[Tiling]:
     """Sizes for panels that are decoded first, best guess first. Workgroups partition panels; if one thread runs all,
     there is one, as each has a workspace."""
     vectors, found = -(-shape.columns // machine.lanes), []
-    for of in register_shapes(1, shape.rows or 1, vectors, shape.depth, machine)[:_TRIED]:
+    shapes = register_shapes(1, shape.rows or 1, vectors, shape.depth, machine)
+    # What decodes a panel keeps registers, too. With all of them in use a sum was stored and loaded in each step.
+    held = [of for of in shapes if (of.columns + 1) * of.vectors + _OTHERS <= machine.registers] or shapes
+    for of in held[:_TRIED]:
         groups = 1 if machine.threads == 1 else long_workgroups(-(-vectors // of.vectors), machine.threads)
         found.append(Tiling(1, of.columns, of.vectors, 1, groups, of.unroll))
     return list(dict.fromkeys(found))

@@ -396,3 +396,14 @@ def test_more_threads_get_more_workgroups(imported: ImportedModel) -> None:
         assert not isinstance(listed, Rejected)
         counts.append(max(int(str(each["panel_groups"])) for each in listed))
     assert counts[0] < counts[1]
+
+
+def test_panels_leave_registers_to_what_decodes_them(imported: ImportedModel) -> None:
+    """With all registers in use, a sum would be stored and loaded in each step."""
+    target = Target.create("cpu", "x86-64-v3")
+    task = next(layer.task for layer in imported.graph.layers if layer.name == "many_rows")
+    listed = BlockPanels().parameters(task, target)
+    assert not isinstance(listed, Rejected)
+    for each in listed:
+        rows, vectors = (int(str(each[name])) for name in ("columns", "vectors"))
+        assert rows * vectors + vectors + 2 <= machine_of(target).registers
