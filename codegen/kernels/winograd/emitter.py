@@ -16,6 +16,8 @@ from sartor.codegen.kernels.winograd.transforms import Decoder, Encoder
 from sartor.codegen.mlir.iree_compiler import ir
 
 _MOST_TILES = 8
+# Filters of a product that wait in the first-level cache, of at least 32 KiB.
+_WAITING_BYTES = 32 << 10
 
 
 @dataclass(frozen=True)
@@ -146,14 +148,20 @@ class _Writer:
         asm.loop(0, of.points, 1, [], multiply)
 
     def _prefetch(self, filters: Index, row: Index) -> Prefetch | None:
-        """The part of the next product's filters that a register tile fetches while it computes."""
+        """The part of the next product's filters that a register tile fetches while it computes.
+
+        If a product has one register tile, filters are read once, and soon: from the second-level cache they would come
+        too late, depending on the line at which an image begins. Several tiles share filters, which must not make room.
+        """
         of, asm, tiling = self._of, self._asm, self._of.tiling
         tiles = tiling.block // tiling.columns
         if tiles > _MOST_TILES:
             return None
         workgroup_range = -(-of.step // tiles)
         number = asm.divide(row, tiling.columns)[0]
-        return Prefetch(asm.add(filters, of.filters, asm.mul(number, of.steps * workgroup_range)), workgroup_range)
+        start = asm.add(filters, of.filters, asm.mul(number, of.steps * workgroup_range))
+        is_soon = tiles == 1 and of.filters * of.multiplier.bytes <= _WAITING_BYTES
+        return Prefetch(start, workgroup_range, is_soon)
 
     def _starts(self, panel: Index, point: Index) -> list[ir.Value]:
         """The initial sums of each vector of a panel."""
