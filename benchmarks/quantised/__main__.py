@@ -10,6 +10,7 @@ takes less time.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,13 @@ _FOLDER = Path("build/quantised")
 _OWN, _PEERS = "sartor", ("onnxruntime", "openvino")
 
 
+class Part(StrEnum):
+    """A part of what ``files`` does."""
+
+    BUILD = "build"
+    TIME = "time"
+
+
 @app.command()
 def files(
     networks: _Networks,
@@ -39,6 +47,7 @@ def files(
     time_budget: _Budget = None,
     reduced: Annotated[bool, typer.Option("--reduced", help="Quantise weights to 7 bits.")] = False,
     by_nncf: Annotated[bool, typer.Option("--nncf", help="Quantise by NNCF.")] = False,
+    part: Annotated[Part | None, typer.Option(help="Do this alone, as to time modules that were built before.")] = None,
     output: _Folder = _FOLDER,
 ) -> None:
     """Quantise, compile and time; ratios above 1 where Sartor's module is faster than the faster peer."""
@@ -49,8 +58,10 @@ def files(
         model = quantised_file(network, output, reduced=reduced, by_nncf=by_nncf)
         for level in levels.split(","):
             module = output / f"{model.stem}.{level}.{threads}.vmfb"
-            compile_model(model, module, _config(level, threads, time_budget, output))
-            print(_row(model.stem, level, timed(module, model, level, threads)), flush=True)
+            if part is not Part.TIME:
+                compile_model(model, module, _config(level, threads, time_budget, output))
+            if part is not Part.BUILD:
+                print(_row(model.stem, level, timed(module, model, level, threads)), flush=True)
 
 
 @app.command()

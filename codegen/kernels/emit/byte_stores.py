@@ -19,6 +19,7 @@ _LANES = 8
 _TOGETHER = 4
 _WORD, _HALF, _BYTE = 32, 16, 8
 _HIGHEST = 127.0
+_STEPS = 255
 # The four bytes of each vector's halves, as packing leaves them.
 _IN_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 
@@ -96,9 +97,24 @@ class ByteAssembler(Assembler):
             high = self.splat(ir.FloatAttr.get(ir.F32Type.get(), _HIGHEST))
             steps = vector.fma(value, scale.inverse, scale.zero)
             number = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, steps, high), steps, high)
-        real = self.known.rounded.get(number, number)
+        real = self._not_below_least(self.known.rounded.get(number, number))
         words: ir.Value = llvm.call_intrinsic(_register(_WORD), "llvm.x86.avx.cvt.ps2dq.256", [real], [], [])
         return words
+
+    def _not_below_least(self, real: ir.Value) -> ir.Value:
+        """A number without its lower bound where both bounds are the ends of 8 bits: what is below saturates."""
+        outer = self.known.clipped.get(real)
+        inner = None if outer is None else self.known.clipped.get(outer.number)
+        if outer is None or inner is None or outer.is_least == inner.is_least:
+            return real
+        ends = [round(self.known.constants[each.bound]) for each in (outer, inner)]
+        if abs(ends[0] - ends[1]) != _STEPS:
+            return real
+        if outer.is_least:
+            return outer.number
+        # NaN stays, and becomes the smallest integer.
+        is_above = arith.cmpf(arith.CmpFPredicate.OLT, outer.bound, inner.number)
+        return arith.select(is_above, outer.bound, inner.number)
 
 
 def _register(bits: int) -> ir.VectorType:
