@@ -12,7 +12,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.byte_stores import ByteAssembler, Part, stores_to
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
-from sartor.codegen.kernels.emit.rounded_numbers import note, rounded
+from sartor.codegen.kernels.emit.rounded_numbers import clip, note, rounded
 from sartor.codegen.mlir.iree_compiler import arith, ir
 from sartor.runtime.driver.signature import Array
 from tests.codegen.kernels.small_kernels import LANES, SmallKernel, floats, number, run_kernels
@@ -175,6 +175,23 @@ def _times_step(asm: Assembler, value: ir.Value) -> ir.Value:
     return found
 
 
+def _clipped_times_step(low: float, high: float, *, least_first: bool) -> Compute:
+    """Computes what a layer rounds that bounds the quotient first."""
+
+    def compute(asm: Assembler, value: ir.Value) -> ir.Value:
+        for is_least in (least_first, not least_first):
+            bound = asm.splat(ir.FloatAttr.get(ir.F32Type.get(), low if is_least else high))
+            value = clip(asm, value, bound, is_least=is_least)
+        return _times_step(asm, value)
+
+    return compute
+
+
+# Zero points, and bounds: the ends of 8 bits as quotients give them, and others.
+BOUNDS = [(-128, 0.0, 255.00002), (0, -128.0, 127.0), (127, -255.0, 0.0), (-128, 3.0, 255.0), (5, -40.0, 60.0)]
+CLIPPED = [(*bounds, least_first) for bounds in BOUNDS for least_first in (True, False)]
+
+
 def _kernel(compute: Compute, given: Array, zero: int, places: Sequence[int], count: int) -> SmallKernel:
     size = BYTE_STORES_LANES * (1 + max(places))
 
@@ -223,7 +240,13 @@ def byte_stores_results() -> dict[str, Array]:
     others = {
         shape: _kernel(lambda _, value: value, REALS, 5, SHAPES[shape], BYTE_STORES_LANES) for shape in ("one", "mixed")
     }
-    return run_kernels({**kernels, **others})
+    clipped = {
+        f"clipped{index}": _kernel(
+            _clipped_times_step(low, high, least_first=least_first), REALS, zero, SHAPES["mixed"], BYTE_STORES_LANES
+        )
+        for index, (zero, low, high, least_first) in enumerate(CLIPPED)
+    }
+    return run_kernels({**kernels, **others, **clipped})
 
 
 @pytest.mark.parametrize("index", range(len(CASES)))
@@ -239,4 +262,14 @@ def test_other_numbers_are_quantised(shape: str, byte_stores_results: dict[str, 
     steps = REALS.astype(np.float64) * np.float64(np.float32(1 / STEP)) + 5
     np.testing.assert_array_equal(
         byte_stores_results[shape], _expected(steps.astype(np.float32), SHAPES[shape], BYTE_STORES_LANES)
+    )
+
+
+@pytest.mark.parametrize("index", range(len(CLIPPED)))
+def test_clipped_numbers_do_not_leave_their_bounds(index: int, byte_stores_results: dict[str, Array]) -> None:
+    """Whether the bounds are the ends of 8 bits, so that one of them is left to saturation, or not."""
+    zero, low, high, _ = CLIPPED[index]
+    steps = np.rint(np.clip(REALS, low, high)) + zero
+    np.testing.assert_array_equal(
+        byte_stores_results[f"clipped{index}"], _expected(steps, SHAPES["mixed"], BYTE_STORES_LANES)
     )
