@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.graphs.infer import infer_shapes
+from sartor.onnx_model.quantisation.channel_scales import saturates, share_scales
 from sartor.onnx_model.quantisation.integer_products import take_out_integer_products
 from sartor.onnx_model.rewrites.number_types.dequantise_early import MOVED_BEHIND, dequantises, fixed_range
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
@@ -48,6 +49,7 @@ def take_out_quantisation(model: ModelProto) -> dict[str, QuantisedRange]:
     ranges = take_out_integer_products(model)
     editor = GraphEditor(model.graph)
     editor.rewrite(lambda node: _folded(node, editor))
+    share_scales(editor)
     ranges |= _Pairs(editor).take_out()
     split_groups(model)
     drop_unused(model)
@@ -163,12 +165,11 @@ class _Pairs:
         emit("Mul", number, scale, part="scale", output=target)
 
     def _unclipped(self, source: str, own: QuantisedRange) -> str:
-        """The operand of a Relu that only the pair reads, if the range begins at zero: clipping does the same."""
-        node = self._editor.producer(source)
-        is_repeated = node is not None and node.op_type == "Relu" and own.steps[0] == 0
-        if node is None or not is_repeated or self._editor.only_consumer(source) is None:
+        """The operand of a Relu or Clip that only the pair reads, if clipping to the range does the same."""
+        node, scale = self._editor.producer(source), np.asarray(own.scale, np.float32)
+        if node is None or self._editor.only_consumer(source) is None:
             return source
-        return self._name(node.input[0])
+        return self._name(node.input[0]) if saturates(node, scale, own.steps, self._editor) else source
 
     def _name(self, name: str) -> str:
         while name in self._renamed:
