@@ -37,6 +37,7 @@ from sartor.onnx_model.preparing.shapes import Shapes
 from sartor.onnx_model.preparing.simplify import SimplifyProcess, simplify
 from sartor.onnx_model.preparing.simplify_worker import seldom_collected
 from sartor.onnx_model.preparing.table_rows import table_rows
+from sartor.onnx_model.quantisation.channel_scales import share_channel_scales
 from sartor.onnx_model.quantisation.equalised_products import Exponents, equalise_products
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.onnx_model.reading.load import read_model
@@ -172,6 +173,7 @@ def _imported(
     sampler = InputSampler(asked)
     samples = sampler(_SAMPLE_SEED)
     nan_weights = tuple(tensor.name for tensor in prepared.model.graph.initializer if _has_nan(tensor))
+    share_channel_scales(prepared.model)
     sources = _stored_integers(prepared.model)
     named = take_out_quantisation(prepared.model)
     saving = beside.submit(_saved, serialised(prepared.model), directory)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from onnx import NodeProto
+from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.quantisation.dequantised_constants import fold_dequantised
 from sartor.onnx_model.rewrites.number_types.dequantise_early import dequantises
 
 _CHANNELS = 1
@@ -25,10 +26,12 @@ _EIGHT_BITS = frozenset({"int8", "uint8"})
 _MOST_EXPONENT = 60
 
 
-def share_scales(editor: GraphEditor) -> None:
-    """Change all pairs by channel that only depthwise convolutions with constant weights read."""
-    pairs = [pair for node in editor.nodes if (pair := _pair(node, editor)) is not None]
-    if pairs:
+def share_channel_scales(model: ModelProto) -> None:
+    """Change all pairs by channel that only depthwise convolutions with constant weights read, in place."""
+    editor = GraphEditor(model.graph)
+    if any(_scales(node, editor) is not None for node in editor.nodes if node.op_type == "QuantizeLinear"):
+        fold_dequantised(editor)
+        pairs = [pair for node in editor.nodes if (pair := _pair(node, editor)) is not None]
         _Sharing(editor).run(pairs)
 
 
@@ -178,38 +181,59 @@ class _Sharing:
         else:
             found = self._factors.setdefault(before.output[0], _Factors())
             found.weight, found.bias = found.weight / ratios, found.bias / ratios
-        self._replace(emit, source, pair.scales)
+        self._replace(emit, source, pair.scales, pair.node.output[0])
         for reader in pair.readers:
-            self._replace(Emitter(self._editor, reader), pair.node.output[0], pair.scales)
+            self._replace(
+                Emitter(self._editor, reader), pair.node.output[0], pair.scales, self._other(reader.output[0])
+            )
 
-    def _replace(self, emit: Emitter, source: str, scales: _Scales) -> None:
+    def _replace(self, emit: Emitter, source: str, scales: _Scales, output: str) -> None:
         """Replace a node that quantises or dequantises by one with the shared step."""
         node = emit.node
         settings = {key: value for key, value in attributes(node).items() if key != "axis"}
         numbers = [emit.constant(scales.shared, "step"), emit.constant(scales.zero, "zero")]
-        emit(node.op_type, source, *numbers, output=node.output[0], **settings)
+        emit(node.op_type, source, *numbers, output=output, **settings)
         self._replaced[node.output[0]] = emit.nodes
+
+    def _other(self, name: str) -> str:
+        """The new name of a tensor whose values are divided."""
+        if name not in self._renamed:
+            self._renamed[name] = self._editor.fresh(f"{name}/divided")
+        return self._renamed[name]
 
     def _before(self, pair: _Pair) -> NodeProto | None:
         """The convolution that computes what a pair quantises, if only nodes that commute with factors are between.
 
         A Clip does not, so one that changes no integer is left out.
         """
-        name, left_out = pair.node.input[0], dict[str, str]()
+        name, between = pair.node.input[0], list[NodeProto]()
         while self._editor.only_consumer(name) is not None:
             node = self._editor.producer(name)
             if node is None:
                 return None
             if _weight(node, self._editor) is not None:
-                self._renamed |= left_out
-                self._replaced |= {each: [] for each in left_out}
+                self._divide(node, between, pair.scales)
                 return node
-            if saturates(node, pair.scales.steps, pair.scales.ends, self._editor):
-                left_out[name] = node.input[0]
-            elif node.op_type != "Relu" or node.domain:
+            if node.domain or not (node.op_type == "Relu" or self._is_saturated(node, pair.scales)):
                 return None
+            between.append(node)
             name = node.input[0]
         return None
+
+    def _is_saturated(self, node: NodeProto, scales: _Scales) -> bool:
+        return saturates(node, scales.steps, scales.ends, self._editor)
+
+    def _divide(self, convolution: NodeProto, between: list[NodeProto], scales: _Scales) -> None:
+        """Rename the result of a convolution, and those of the nodes behind it, of which some are left out."""
+        self._other(convolution.output[0])
+        for node in between:
+            name = node.output[0]
+            if self._is_saturated(node, scales):
+                self._replaced[name], self._renamed[name] = [], node.input[0]
+            else:
+                emit = Emitter(self._editor, node)
+                emit.copy(list(node.input), self._other(name))
+                self._replaced[name] = emit.nodes
 
     def _scaled(self, node: NodeProto, factors: _Factors) -> list[NodeProto]:
         """A convolution with other weights, and another bias."""
@@ -219,5 +243,5 @@ class _Sharing:
             if known is not None:
                 shaped = each.reshape(-1, *(1,) * (known.ndim - 1))
                 inputs[index] = emit.constant((known * shaped).astype(known.dtype), hint)
-        emit.copy(inputs, node.output[0])
+        emit.copy(inputs, self._renamed.get(node.output[0], node.output[0]))
         return emit.nodes

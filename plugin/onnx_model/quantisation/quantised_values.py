@@ -15,9 +15,10 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
+from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.infer import infer_shapes
-from sartor.onnx_model.quantisation.channel_scales import saturates, share_scales
+from sartor.onnx_model.quantisation.channel_scales import saturates, share_channel_scales
+from sartor.onnx_model.quantisation.dequantised_constants import fold_dequantised
 from sartor.onnx_model.quantisation.integer_products import take_out_integer_products
 from sartor.onnx_model.rewrites.number_types.dequantise_early import MOVED_BEHIND, dequantises, fixed_range
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused
@@ -46,30 +47,15 @@ def take_out_quantisation(model: ModelProto) -> dict[str, QuantisedRange]:
     """
     if not any(node.op_type in _QUANTISED for node in model.graph.node):
         return {}
+    share_channel_scales(model)
     ranges = take_out_integer_products(model)
     editor = GraphEditor(model.graph)
-    editor.rewrite(lambda node: _folded(node, editor))
-    share_scales(editor)
+    fold_dequantised(editor)
     ranges |= _Pairs(editor).take_out()
     split_groups(model)
     drop_unused(model)
     infer_shapes(model)
     return ranges
-
-
-def _folded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """Replace a dequantised constant by a float constant."""
-    values = editor.constant(node.input[0]) if node.op_type == "DequantizeLinear" else None
-    scale = editor.constant(node.input[1]) if values is not None else None
-    zero = editor.constant(node.input[2]) if optional_input(node, 2) else np.zeros((), np.int8)
-    found = attributes(node)
-    if values is None or scale is None or zero is None or found.get("block_size") or editor.is_output(node.output[0]):
-        return None
-    scale, zero = (_aligned(each, values.ndim, found.get("axis", 1)) for each in (scale, zero))
-    # The difference is exact, so the product is rounded once, as in a computation in the scale's type.
-    real = (values.astype(np.float64) - zero.astype(np.float64)) * scale.astype(np.float64)
-    editor.set_constant(node.output[0], real.astype(scale.dtype))
-    return []
 
 
 def _limits(own: QuantisedRange, dtype: np.dtype[Any]) -> list[float] | None:
@@ -82,13 +68,6 @@ def _limits(own: QuantisedRange, dtype: np.dtype[Any]) -> list[float] | None:
         found = [dtype.type(end) * scale for end in own.steps]
         exact = all(np.rint(limit / scale) == end for limit, end in zip(found, own.steps, strict=True))
     return [float(limit) for limit in found] if exact else None
-
-
-def _aligned(numbers: Array, rank: int, axis: int) -> Array:
-    """Reshape one number, or one for each index of ``axis``, to broadcast with a tensor of ``rank`` dimensions."""
-    if numbers.size == 1:
-        return numbers.reshape(())
-    return numbers.reshape([-1 if index == axis % rank else 1 for index in range(rank)])
 
 
 class _Pairs:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.numpy_helper import to_array
 
+from sartor.frontend.imported_model import StoredIntegers
+from sartor.frontend.layer_tensors import layer_tensors
+from sartor.onnx_model.graphs.prepared import prepared_model
 from sartor.onnx_model.quantisation.quantised_values import take_out_quantisation
 from sartor.reference.random_inputs import sample_inputs
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 from tests.plugin.quantised_models import Qdq
@@ -41,6 +48,11 @@ def _network(
     q.op("Conv", ["channels", filters, "b2"], "depthwise", pads=[1] * 4, group=_CHANNELS)
     q.pair("depthwise", -4.0, 4.0, output="y")
     return model(q.nodes, [("x", (1, 4, 7, 5), FLOAT)], ["y"], q.constants)
+
+
+def _divided(ranges: dict[str, QuantisedRange]) -> QuantisedRange:
+    """The range of what depthwise filters read."""
+    return ranges["channels/divided"]
 
 
 def _assert_rounds_alike(built: ModelProto, prepared: ModelProto) -> None:
@@ -76,7 +88,7 @@ def test_a_scale_for_each_channel_moves_into_filters(
     prepared = prepare_quickly(built).model
     ranges = take_out_quantisation(prepared)
     assert Counter(node.op_type for node in prepared.graph.node) == operators
-    assert ranges["channels"].scale == 2.0 ** round(np.log2(6 / 255))
+    assert _divided(ranges).scale == 2.0 ** round(np.log2(6 / 255))
     _assert_rounds_alike(built, prepared)
 
 
@@ -85,12 +97,28 @@ def test_the_integers_of_a_pair_stay_the_same(prepare_quickly: Prepare) -> None:
     prepared = prepare_quickly(built).model
     ranges = take_out_quantisation(prepared)
     steps = next(to_array(each) for each in built.graph.initializer if each.name == "steps")
-    for each in (built, prepared):
-        each.graph.output.append(helper.make_tensor_value_info("channels", TensorProto.FLOAT, None))
+    for each, name in ((built, "channels"), (prepared, "channels/divided")):
+        each.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     feeds = sample_inputs(built, 0)
-    right, found = run(built, feeds)["channels"], run(prepared, feeds)["channels"]
+    right, found = run(built, feeds)["channels"], run(prepared, feeds)["channels/divided"]
     assert np.abs(right).max() > 0
-    np.testing.assert_array_equal(found / np.float32(ranges["channels"].scale) * steps.reshape(-1, 1, 1), right)
+    np.testing.assert_array_equal(found / np.float32(_divided(ranges).scale) * steps.reshape(-1, 1, 1), right)
+
+
+def test_values_are_named_as_the_integers_of_the_file_and_divided_ones_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "network.onnx"
+    built = _network(("Relu",), zero=17)
+    onnx.save(built, path)
+    imported = imported_model(path)
+    step = 2.0 ** round(np.log2(6 / 255))
+    assert imported.integers["channels/divided"] == StoredIntegers("codes", step, 17)
+    names = {
+        name
+        for each in layer_tensors(prepared_model(imported.prepared), imported.graph).values()
+        for name in each.results
+    }
+    assert "channels/divided" in names
+    assert names.isdisjoint({"expand", "Relu_expand", "channels"})
 
 
 @pytest.mark.parametrize("reason", ["zero points differ", "another reader", "an output", "filters that are computed"])
@@ -105,7 +133,7 @@ def test_other_pairs_by_channel_stay(reason: str, prepare_quickly: Prepare) -> N
         built.graph.input.append(helper.make_tensor_value_info("b2", TensorProto.FLOAT, [_CHANNELS]))
         del built.graph.initializer[[each.name for each in built.graph.initializer].index("b2")]
     prepared = prepare_quickly(built).model
-    assert "channels" not in take_out_quantisation(prepared)
+    assert not any(name.startswith("channels") for name in take_out_quantisation(prepared))
     assert Counter(each.op_type for each in prepared.graph.node)["QuantizeLinear"] == 1
     feeds = sample_inputs(built, 0)
     np.testing.assert_allclose(run(prepared, feeds)["y"], run(built, feeds)["y"], atol=1e-5)
