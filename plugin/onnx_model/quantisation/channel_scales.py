@@ -95,9 +95,9 @@ def _pair(node: NodeProto, editor: GraphEditor) -> _Pair | None:
     readers = editor.consumers(node.output[0]) if own is not None else []
     if own is None or not all(_restores(reader, own, editor) for reader in readers):
         return None
-    given = [name for each in (node, *readers) for name in each.output if editor.is_output(name)]
-    filters = [each for reader in readers for each in editor.consumers(reader.output[0])]
-    if given or not filters or not all(_is_depthwise(each, len(own.steps), editor) for each in filters):
+    given = [name for other in (node, *readers) for name in other.output if editor.is_output(name)]
+    filters = [conv for reader in readers for conv in editor.consumers(reader.output[0])]
+    if given or not filters or not all(_is_depthwise(conv, len(own.steps), editor) for conv in filters):
         return None
     return _Pair(node, readers, filters, own)
 
@@ -105,10 +105,10 @@ def _pair(node: NodeProto, editor: GraphEditor) -> _Pair | None:
 def _scales(node: NodeProto, editor: GraphEditor) -> _Scales | None:
     """The parameters of a node with a scale for each channel; None if it has others, or zero points that differ."""
     steps, zero = editor.constant(node.input[1]), editor.constant(optional_input(node, 2))
-    rank, found = editor.rank(node.input[0]), attributes(node)
-    if steps is None or zero is None or not rank or found.get("block_size"):
+    rank, settings = editor.rank(node.input[0]), attributes(node)
+    if steps is None or zero is None or not rank or settings.get("block_size"):
         return None
-    if steps.ndim != 1 or steps.size < 2 or found.get("axis", _CHANNELS) % rank != _CHANNELS:
+    if steps.ndim != 1 or steps.size < 2 or settings.get("axis", _CHANNELS) % rank != _CHANNELS:
         return None
     if steps.dtype != np.float32 or not np.isfinite(steps).all() or steps.min() <= 0:
         return None
@@ -120,8 +120,8 @@ def _scales(node: NodeProto, editor: GraphEditor) -> _Scales | None:
 
 def _restores(reader: NodeProto, own: _Scales, editor: GraphEditor) -> bool:
     """Whether a node dequantises by these parameters."""
-    found = _scales(reader, editor) if dequantises(reader) else None
-    return found is not None and np.array_equal(found.steps, own.steps) and found.zero == own.zero
+    restored = _scales(reader, editor) if dequantises(reader) else None
+    return restored is not None and np.array_equal(restored.steps, own.steps) and restored.zero == own.zero
 
 
 def _is_depthwise(node: NodeProto, channels: int, editor: GraphEditor) -> bool:
@@ -134,8 +134,8 @@ def _weight(node: NodeProto, editor: GraphEditor) -> Array | None:
     """The weights of a convolution whose weights and bias are constants in f32."""
     if node.op_type != "Conv" or node.domain:
         return None
-    found = [editor.constant(name) for name in list(node.input)[1:] if name]
-    return found[0] if all(each is not None and each.dtype == np.float32 for each in found) else None
+    constants = [editor.constant(name) for name in list(node.input)[1:] if name]
+    return constants[0] if all(array is not None and array.dtype == np.float32 for array in constants) else None
 
 
 @dataclass
@@ -170,17 +170,17 @@ class _Sharing:
         ratios = pair.scales.ratios.astype(np.float64)
         for node in pair.filters:
             filters = _weight(node, self._editor)
-            each = 0 if filters is None else len(filters) // len(ratios)
-            found = self._factors.setdefault(node.output[0], _Factors())
-            found.weight = found.weight * np.repeat(ratios, each)
+            count = 0 if filters is None else len(filters) // len(ratios)
+            factors = self._factors.setdefault(node.output[0], _Factors())
+            factors.weight = factors.weight * np.repeat(ratios, count)
         emit, source, before = Emitter(self._editor, pair.node), pair.node.input[0], self._before(pair)
         if before is None:
             shape = [-1, *(1,) * ((self._editor.rank(source) or 2) - 2)]
             divisors = emit.constant(pair.scales.ratios.reshape(shape), "ratios")
             source = emit("Div", source, divisors, part="divide")
         else:
-            found = self._factors.setdefault(before.output[0], _Factors())
-            found.weight, found.bias = found.weight / ratios, found.bias / ratios
+            factors = self._factors.setdefault(before.output[0], _Factors())
+            factors.weight, factors.bias = factors.weight / ratios, factors.bias / ratios
         self._replace(emit, source, pair.scales, pair.node.output[0])
         for reader in pair.readers:
             self._replace(
@@ -238,10 +238,10 @@ class _Sharing:
     def _scaled(self, node: NodeProto, factors: _Factors) -> list[NodeProto]:
         """A convolution with other weights, and another bias."""
         emit, inputs = Emitter(self._editor, node), list(node.input)
-        for index, hint, each in ((1, "weight", factors.weight), (2, "bias", factors.bias)):
+        for index, hint, factor in ((1, "weight", factors.weight), (2, "bias", factors.bias)):
             known = self._editor.constant(optional_input(node, index))
             if known is not None:
-                shaped = each.reshape(-1, *(1,) * (known.ndim - 1))
+                shaped = factor.reshape(-1, *(1,) * (known.ndim - 1))
                 inputs[index] = emit.constant((known * shaped).astype(known.dtype), hint)
         emit.copy(inputs, self._renamed.get(node.output[0], node.output[0]))
         return emit.nodes

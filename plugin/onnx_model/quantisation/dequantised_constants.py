@@ -18,10 +18,16 @@ def _folded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     values = editor.constant(node.input[0]) if node.op_type == "DequantizeLinear" else None
     scale = editor.constant(node.input[1]) if values is not None else None
     zero = editor.constant(node.input[2]) if optional_input(node, 2) else np.zeros((), np.int8)
-    found = attributes(node)
-    if values is None or scale is None or zero is None or found.get("block_size") or editor.is_output(node.output[0]):
+    settings = attributes(node)
+    if (
+        values is None
+        or scale is None
+        or zero is None
+        or settings.get("block_size")
+        or editor.is_output(node.output[0])
+    ):
         return None
-    scale, zero = (_aligned(each, values.ndim, found.get("axis", 1)) for each in (scale, zero))
+    scale, zero = (_aligned(numbers, values.ndim, settings.get("axis", 1)) for numbers in (scale, zero))
     # The difference is exact, so the product is rounded once, as in a computation in the scale's type.
     real = (values.astype(np.float64) - zero.astype(np.float64)) * scale.astype(np.float64)
     editor.set_constant(node.output[0], real.astype(scale.dtype))
