@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.ir.variants.routine import Storing, Variant
 from sartor.codegen.routines import FUSED_ROUTINES, LOW_PRECISION
@@ -220,6 +221,14 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         ("bf16", "neon_dots"): "bf16",
         ("bf16", "neon_matrix_dots"): "bf16",
         ("bf16", "fused_winograd_neon"): "bf16",
+        **{
+            (dtype, name): needed
+            for dtype in FOUR_BITS.values()
+            for name, needed in (
+                ("words_by_i4", "avx512vnni or avxvnni"),
+                ("word_pairs_by_i4", "avx2 or avx512bw or sse2"),
+            )
+        },
     }
     assert needs == expected
     shown = call("sartor", "routines").stdout

@@ -81,8 +81,9 @@ class NarrowedProduct(ProductRoutine):
 
 @dataclass(frozen=True)
 class NarrowedWordProduct(NarrowedProduct):
-    """The same for many rows, which are rounded to 16 bits, block by block: errors are a few thousandths of what the
-    weight's rounding makes, where the numbers of a block are alike.
+    """Rounds rows to 16 bits, block by block, and multiplies them by a weight that is rounded to blocks of 4 bits.
+
+    Where the numbers of a block are alike, rows' errors are a few thousandths of what the weight's rounding makes.
 
     Attributes:
         element: instruction that multiplies pairs of integers.

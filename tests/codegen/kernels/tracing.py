@@ -129,6 +129,9 @@ class _Tracer(Assembler):
     def prefetch(self, memory: ir.Value, offset: Index, *, is_written: bool = False) -> None:
         self._trace.fetch(memory, offset)
 
+    def prefetch_stream(self, memory: ir.Value, offset: Index) -> None:
+        self._trace.fetch(memory, offset)
+
     def loop(self, lower: Index, upper: Index, step: int, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
         assert isinstance(lower, int)
         assert isinstance(upper, int)
