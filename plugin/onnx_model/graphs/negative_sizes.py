@@ -17,7 +17,7 @@ _SOURCES = frozenset(
         *("MaxUnpool", "Multinomial", "Pad", "QLinearConv", "Resize", "RoiAlign", "STFT", "Upsample"),
     }
 )
-SIZED = frozenset({"CenterCropPad", "DFT", "Expand", "Split", "TopK"})
+SIZED = frozenset({"AffineGrid", "CenterCropPad", "DFT", "Expand", "Split", "TopK"})
 """Operators whose second operand says sizes; an old Split has an attribute for them."""
 _PARTS = "split"
 

@@ -32,6 +32,7 @@ _CASES: dict[str, tuple[list[NodeProto], list[Value], dict[str, Any]]] = {
     "parts": ([node("Split", ["x", "p"], ["d", "c"], axis=3)], _IMAGE, {"p": ints(5, -2)}),
     "largest": ([node("TopK", ["x", "p"], ["c", "i"])], _IMAGE, {"p": ints(-2)}),
     "cropped": ([node("CenterCropPad", ["x", "p"], ["c"], axes=[3])], _IMAGE, {"p": ints(-2)}),
+    "sampled": ([node("AffineGrid", ["x", "p"], ["c"])], [("x", (1, 3, 4), FLOAT)], {"p": ints(1, 1, 3, -2, 4)}),
     "declared": ([node("Relu", ["x"], ["c"])], [("x", (1, 3, 4, -1), FLOAT)], {}),
     "difference": (
         [node("Shape", ["x"], ["s"]), node("Sub", ["s", "p"], ["d"]), node("Expand", ["e", "d"], ["c"])],
@@ -77,6 +78,8 @@ def _reason(name: str) -> str:
     """The node that computes a negative size, and what it computes."""
     if name == "declared":
         return "dimension 3 of input 'x' is not fixed; bind it with --shape x=1,3,4,224"
+    if name == "sampled":
+        return r"node 'affinegrid' \(AffineGrid\), in its part 'shape' .*Invalid dimension value: -2; export"
     last = _CASES[name][0][-1]
     cause = "is given a size below zero" if last.op_type in SIZED else "reads what is too small"
     return rf"node '{last.name}' \({last.op_type}\) computes a value of shape \[[^]]*-\d+\], as it {cause}; give"
