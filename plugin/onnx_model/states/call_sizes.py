@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper
 
 from sartor.errors import UnsupportedModelError, UsageError
 from sartor.onnx_model.dynamic.suggested_shapes import is_sum
@@ -25,6 +25,7 @@ NO_STATE = "with --no-state callers pass the caches"
 _MASK = "attention_mask"
 _TOKENS, _EMBEDDED = ("ids", "tokens"), ("embeds", "embeddings")
 _TOKENS_RANK, _HEADS_RANK = 2, 4
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 _PLACES = ("position", "positions", "seqlens_k", "sequence_length")
 _ENCODER = "encoder"
 # Lengths of what an encoder gave: Whisper's is 1,500.
@@ -171,8 +172,10 @@ class CallSizes:
 def has_several(model: ModelProto, given: OpenShapes) -> bool:
     """Whether a call has several tokens of a sequence, by the shapes of inputs that the user gives, or the model."""
     own = own_inputs(model)
-    shapes = {value.name: given.get(value.name) or dims_of(value) for value in inputs_of(model) if value.name in own}
-    counts = [shape[own[name]] for name, shape in shapes.items() if len(shape) > 1]
+    dims = {value.name: dims_of(value) for value in inputs_of(model) if value.name in own}
+    shapes = {name: given.get(name) or shape for name, shape in dims.items()}
+    # Shapes of another rank are refused once there are caches.
+    counts = [shape[own[name]] for name, shape in shapes.items() if 1 < len(shape) == len(dims[name])]
     return any(isinstance(count, SizeRange) or (isinstance(count, int) and count > 1) for count in counts)
 
 
@@ -180,11 +183,18 @@ def own_inputs(model: ModelProto) -> dict[str, int]:
     """The inputs that have a call's tokens, or where they are, with the axis of these.
 
     Where none has a name that says so, as in a block of a decoder, all are that but caches, masks, and what an encoder
-    gave: ``[batch, positions, …]``, or with heads before positions.
+    gave: ``[batch, positions, …]``, or with heads before positions. Matrices of floats are not, as they may have
+    features alone, or angles by position.
     """
     named = {value.name: _tokens_axis(value.name) for value in inputs_of(model) if is_own(value.name)}
-    others = {value.name: len(dims_of(value)) for value in inputs_of(model) if not _is_beside(value.name)}
-    return named or {name: 1 if rank < _HEADS_RANK else 2 for name, rank in others.items() if rank >= _TOKENS_RANK}
+    others = {value.name: len(dims_of(value)) for value in inputs_of(model) if _may_be_own(value)}
+    return named or {name: 1 if rank < _HEADS_RANK else 2 for name, rank in others.items()}
+
+
+def _may_be_own(value: ValueInfoProto) -> bool:
+    """Whether an input may have a call's tokens, by its rank and type, and a name that says nothing else."""
+    rank, is_integer = len(dims_of(value)), value.type.tensor_type.elem_type in _INTEGERS
+    return rank > _TOKENS_RANK - is_integer and not _is_beside(value.name)
 
 
 def _is_beside(name: str) -> bool:

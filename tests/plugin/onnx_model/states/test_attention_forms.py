@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+from sartor.errors import UsageError
 from sartor.onnx_model.states.call_sizes import has_several
 from sartor.onnx_model.states.cut_caches import cut_caches
 from sartor.onnx_model.states.explicit_appends import append_explicitly
@@ -47,6 +49,24 @@ def test_inputs_without_a_name_of_tokens_have_the_positions_of_a_call(make: Any)
     cut = cut_caches(model, growing, {})
     assert cut.sources[0].startswith("positions=1..")
     assert not cut.prompt
+
+
+@pytest.mark.parametrize("dims", [("sequence", DEPTH), (1, DEPTH), (DEPTH,)])
+def test_features_and_angles_of_positions_are_no_positions_of_a_call(dims: tuple[int | str, ...]) -> None:
+    model = by_heads(0, 1)
+    model.graph.node[0].output[0] = "attended"
+    model.graph.node.append(helper.make_node("Mul", ["attended", "beside"], ["y"], name="scaled"))
+    model.graph.input.append(helper.make_tensor_value_info("beside", TensorProto.FLOAT, dims))
+    assert not has_several(model, {})
+    append_explicitly(model)
+    assert cut_caches(model, growing_caches(model, {}, finds=True), {}).sources[0].startswith("positions=1..")
+
+
+def test_a_shape_of_another_rank_is_refused() -> None:
+    model, given = apart(0, 1), {"q": (1, 4)}
+    append_explicitly(model, several=has_several(model, given))
+    with pytest.raises(UsageError, match="--shape gives 'q' 2 dimensions, and the model declares 4"):
+        cut_caches(model, growing_caches(model, {}, finds=True), given)
 
 
 @pytest.mark.parametrize("kind", ["ends", "old", "fixed"])
