@@ -323,6 +323,9 @@ class _Making:
                 return CheckedPlan.of(tuned, self.opened.model, runner)
         except SartorError as error:
             is_wrong = isinstance(error, (CompileError, InfeasibleError)) and not isinstance(error, DisturbedError)
+            if is_wrong and self._config.precision is Precision.PERMITTED:
+                _LOG.warning("no plan for prompts that rounds to 8 bits is right: 16 bits alone are tried: %s", error)
+                return replace(self, heeded=Precision.PERMITTED_WORDS).for_prompts()
             if is_wrong and self._config.precision.is_permitted:
                 _LOG.warning("no plan for prompts that rounds is right: nothing is rounded: %s", error)
                 return replace(self, heeded=Precision.F32).for_prompts()

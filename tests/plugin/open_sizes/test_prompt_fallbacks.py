@@ -86,9 +86,13 @@ def test_a_plan_for_prompts_that_fails_is_left_out(
     assert kept.may_have("a") == (kind is not RewriteError)
 
 
-def test_prompts_are_tuned_again_without_rounding_if_no_plan_that_rounds_is_right(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "rounding", [[Precision.PERMITTED, Precision.PERMITTED_WORDS], [Precision.PERMITTED_WORDS]], ids=["8", "16"]
+)
+def test_prompts_are_tuned_again_with_less_rounding_if_no_plan_that_rounds_is_right(
+    rounding: list[Precision], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """From 8 bits to 16 first, and without rounding last."""
     tried = list[Precision]()
 
     def plans(of: _Making) -> object:
@@ -97,9 +101,9 @@ def test_prompts_are_tuned_again_without_rounding_if_no_plan_that_rounds_is_righ
 
     monkeypatch.setattr(compilation, "heeding_permissions", lambda config, _, heeded: replace(config, precision=heeded))
     monkeypatch.setattr(_Making, "_plans", plans)
-    own = replace(making(), config=CompileConfig(threads=1), heeded=Precision.PERMITTED_WORDS)
+    own = replace(making(), config=CompileConfig(threads=1), heeded=rounding[0])
     assert own.for_prompts() is None
-    assert tried == [Precision.PERMITTED_WORDS, Precision.F32]
+    assert tried == [*rounding, Precision.F32]
     assert "nothing is rounded: no plan is right" in caplog.text
 
 
