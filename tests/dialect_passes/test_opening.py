@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from onnx import ModelProto
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.ir.variants.routine import Variant, variant_of
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
+from sartor.codegen.routines.vector.product import Product
 from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import apply_fusions
 from sartor.dialect_passes.opening.channels_last import channels_last
@@ -100,6 +101,26 @@ def test_any_number_of_rows_is_right(rows: tuple[Session, Path], count: int, see
     found = session.run(None, {"x": x})
     assert found[0].shape == expected[0].shape
     assert relative_error(found, expected) < 1e-5
+
+
+def test_workgroups_that_partition_rows_partition_panels_of_few_rows(tmp_path: Path) -> None:
+    """Whole tiles fewer than workgroups, as many, and more; the last panel has fewer channels, or is full."""
+    path = saved(feed_forward(hidden=70), tmp_path / "model.onnx")
+    graph, model = opened(path, [ROWS], lambda sizes: {"x": (sizes["rows"], 24)})
+    code, groups, columns = chosen(graph, by_kernels=False), 3, 4
+    sizes = {"columns": columns, "lines": 1, "panel_groups": 1, "row_groups": groups, "unroll": 1, "vectors": 1}
+    for layer in graph.layers:
+        if layer.task.kind is LayerKind.CONTRACTION:
+            found = variant_of(Product(), layer.task, sizes, TARGET)
+            assert isinstance(found, Variant), found
+            code[layer.name] = found
+    assert [each.routine for each in code.values()].count("product") == 3
+    build_net(SplitNetwork(graph, code), model.weights, TARGET, "", NetFiles(tmp_path / "model.vmfb", None))
+    session = Session(tmp_path / "model.vmfb", signature=net_signature((graph.inputs, graph.outputs)), threads=2)
+    reference, few = OnnxRuntimeReference(path, threads=1), groups * columns
+    for count in (1, columns - 1, columns, few - 1, few, few + 1, few + columns, ROWS.most):
+        x = np.random.default_rng(count).standard_normal((count, 24)).astype(np.float32)
+        assert relative_error(session.run(None, {"x": x}), reference({"x": x})) < 1e-5, count
 
 
 @pytest.fixture(scope="module")
