@@ -13,6 +13,7 @@ import numpy as np
 
 from sartor.errors import SartorError, UsageError
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
+from sartor.runtime.runs.given_arguments import check_type
 
 _Places = Mapping[str, tuple[int, ...]]
 
@@ -79,9 +80,17 @@ class TokenParts:
         Raises:
             UsageError: if not.
         """
+        check_type("count", count, (int, np.integer), "a number of tokens")
         given = feeds if isinstance(feeds, Mapping) else {}
-        arrays = {name: array for name, array in given.items() if name in self._taken}
-        if arrays.keys() != self._taken.keys() or self._count(arrays) != self._tokens:
+        # Arrays of a device are not copied for their shapes.
+        arrays = {
+            name: array if hasattr(array, "shape") else np.asarray(array)
+            for name, array in given.items()
+            if name in self._taken
+        }
+        ranks = {spec.name: len(spec.shape) for spec in self._many.inputs}
+        is_part = {name: len(array.shape) for name, array in arrays.items()} == ranks
+        if not is_part or self._count(arrays) != self._tokens:
             raise UsageError(f"the inputs are no part of a prompt, which has {self._tokens} tokens")
         if not 1 <= count <= self._tokens:
             raise UsageError(f"count is {count}, expected one of the part's {self._tokens} tokens")

@@ -242,6 +242,25 @@ def test_a_token_that_is_none_of_a_part_is_refused(module: Path, count: int) -> 
         assert session.cached_positions == 0
 
 
+def test_lists_are_a_part_of_a_prompt_as_they_are_a_run(module: Path) -> None:
+    with Session(module, threads=1) as session:
+        given = part_of(session, [3] * PART)
+        listed: Any = {name: array.tolist() for name, array in given.items()}
+        (found,) = session.run_last(["logits"], listed, 2)
+        session.reset()
+        np.testing.assert_array_equal(found, session.run_last(["logits"], given, 2)[0])
+
+
+@pytest.mark.parametrize("count", [2.0, "2", None])
+def test_a_part_of_another_rank_or_no_number_of_tokens_is_refused(module: Path, count: Any) -> None:
+    with Session(module, threads=1) as session:
+        given = part_of(session, [3] * PART)
+        with pytest.raises(UsageError, match=f"count is {count!r}, expected a number of tokens"):
+            session.run_last(None, given, count)
+        with pytest.raises(UsageError, match="no part of a prompt"):
+            session.run_last(None, {**given, "input_ids": given["input_ids"][0]}, 2)
+
+
 def test_a_row_of_another_token_is_seen(fused: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = last_tokens._rows
 
