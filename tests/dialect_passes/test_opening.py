@@ -336,6 +336,15 @@ def test_weights_that_depend_on_sizes_are_refused(tmp_path: Path) -> None:
         open_graph((one.graph, one.weights), (other.graph, weights), fit)
 
 
+def test_a_layer_with_other_weights_for_other_sizes_is_refused(tmp_path: Path) -> None:
+    path = saved(feed_forward(), tmp_path / "model.onnx")
+    one, other = (imported(path, {"x": (count, 24)}) for count in (33, 31))
+    layers = [replace(layer, weights=layer.weights[1:]) for layer in other.graph.layers]
+    fewer = replace(other.graph, layers=tuple(layers))
+    with pytest.raises(UnsupportedModelError, match="it has other weights for other sizes"):
+        open_graph((one.graph, one.weights), (fewer, other.weights), Fit((ROWS,), (31,)))
+
+
 def test_code_that_differs_in_more_than_sizes_is_refused(tmp_path: Path) -> None:
     path = saved(feed_forward(), tmp_path / "model.onnx")
     one, other = (imported(path, {"x": (count, 24)}).graph.layers[-1].task for count in (33, 31))
