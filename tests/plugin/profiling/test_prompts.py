@@ -179,6 +179,34 @@ def test_a_model_in_which_tokens_see_later_ones_takes_no_prompts(
     assert sees_no_later_tokens(path, cut(path, {}, tmp_path / "cut").cut) is is_causal
 
 
+@pytest.mark.parametrize("operator", ["CumSum", "Softmax", "LpNormalization", "Conv"])
+def test_a_model_that_mixes_tokens_behind_its_last_attention_takes_no_prompts(operator: str, tmp_path: Path) -> None:
+    """Layers behind the last attention run for a token alone, which needs that they compute each by itself."""
+    model, path = PLAIN.model(), tmp_path / "decoder.onnx"
+    width, nodes = PLAIN.heads * PLAIN.width, list(model.graph.node)
+    product = next(node for node in nodes if node.output[0] == "logits")
+    held = {"CumSum": np.array(1), "Conv": np.full((width, 1, 3), 0.3, np.float32)}.get(operator)
+    known: dict[str, dict[str, Any]] = {"CumSum": {}, "Conv": {"group": width, "pads": [2, 0]}}
+    taken, given = ("turned", "mixed_turned") if operator == "Conv" else (product.input[0], "mixed")
+    mixing = [
+        onnx.helper.make_node(
+            operator, [taken, *(["held"] if held is not None else [])], [given], **known.get(operator, {"axis": 1})
+        )
+    ]
+    if operator == "Conv":
+        turns = [(product.input[0], taken), (given, "mixed")]
+        before, behind = (onnx.helper.make_node("Transpose", [one], [to], perm=[0, 2, 1]) for one, to in turns)
+        mixing = [before, *mixing, behind]
+    if held is not None:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(held, "held"))
+    product.input[0] = "mixed"
+    place = nodes.index(product)
+    del model.graph.node[:]
+    model.graph.node.extend([*nodes[:place], *mixing, *nodes[place:]])
+    onnx.save(model, path)
+    assert not sees_no_later_tokens(path, cut(path, {}, tmp_path / "cut").cut)
+
+
 def part_of(session: Session, tokens: Sequence[int]) -> dict[str, np.ndarray]:
     """The inputs of a part of a prompt behind what the session holds."""
     before = session.cached_positions
