@@ -157,7 +157,8 @@ def open_rows(layer: ProductLayer, fit: Fit, tiling: Tiling, weights: Storage | 
     one, other = (unjoined_contraction(each, tiling, None, weights).joined(tiling.columns) for each in (layer, twin))
     if _described(one) != _described(other) or layer.rewrite.packings != twin.rewrite.packings:
         raise RejectionError("more than the number of rows is known only when it runs")
-    return OpenRows(replace(one, nest=replace(one.nest, rows=_alone(1))), fit.count(layer.rows, twin.rows))
+    tiles = replace(one, nest=replace(one.nest, rows=_alone(1)), is_open=True)
+    return OpenRows(tiles, fit.count(layer.rows, twin.rows))
 
 
 def _described(contraction: Contraction) -> tuple[object, ...]:

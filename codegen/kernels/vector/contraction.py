@@ -65,6 +65,7 @@ class Contraction(NestCode):
         memories: positions of image and filters among the buffers.
         multiplier: how image and filters are multiplied.
         meaning: converts sums of integers, or of products by integers, to real numbers; None for sums of f32.
+        is_open: whether the number of tiles is known only when it runs.
     """
 
     depth: int
@@ -73,6 +74,7 @@ class Contraction(NestCode):
     memories: tuple[int, int]
     multiplier: Multiplier = FMA
     meaning: IntegerSums | RowSums | FilterScales | None = None
+    is_open: bool = False
 
     @property
     def streams(self) -> bool:
@@ -82,7 +84,7 @@ class Contraction(NestCode):
     @property
     def reads_once(self) -> bool:
         """Whether to prefetch filters of the same panel, as these come from memory or an outer cache for one tile."""
-        return self._is_far and self.nest.tiles == 1
+        return self._is_far and self.nest.tiles == 1 and not self.is_open
 
     @property
     def _is_far(self) -> bool:
@@ -272,8 +274,12 @@ class _TileWriter:
         of, asm = self._of, self._asm
         if of.reads_once:
             return Prefetch(asm.add(panel, _AHEAD // of.multiplier.bytes), of.filters.depth, is_soon=True)
+        steps = of.filters.panel // of.filters.depth
+        if of.is_open and of._is_far:
+            # There may be one tile or many: the first two fetch a half each, which later ones find in the cache.
+            half, share = asm.minimum(tile.origin.row, 1), -(-of.filters.depth // 2)
+            return Prefetch(asm.add(panel, of.filters.panel, asm.mul(half, steps * share)), share)
         if not of.streams:
             return None
-        steps = of.filters.panel // of.filters.depth
         share = -(-of.filters.depth // of.nest.tiles)
         return Prefetch(asm.add(panel, of.filters.panel, asm.mul(tile.ordinal, steps * share)), share)
