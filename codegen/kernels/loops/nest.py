@@ -202,9 +202,10 @@ class Nest(Loops):
         panel: Panel,
         accumulate: Accumulate,
         batch: Index = 0,
+        step: int = 1,
     ) -> None:
-        """Emit code for a panel of a range of rows of a batch, by default the only one."""
-        region = Region(batch, rows, (panel.index, panel.index), False)
+        """Emit code for a panel of every ``step``-th of a range of rows of a batch, by default the only one."""
+        region = Region(batch, rows, (panel.index, panel.index), False, step)
         _Writer(self, asm, memories, accumulate).write_panel(panel, region)
 
 
@@ -254,12 +255,14 @@ class Region:
         rows: first row and end.
         panels: first panel and end.
         has_last: whether it includes the last panel.
+        step: between rows that are computed, where a tile is one row at any position.
     """
 
     batch: Index
     rows: tuple[Index, Index]
     panels: tuple[Index, Index]
     has_last: Condition
+    step: int = 1
 
 
 def each_panel(
@@ -301,7 +304,7 @@ class _Writer:
                 self._run(panel, TileOrigin(region.batch, row, 0, 0, inside), ordinal, run, lines)
 
         if nest.tiling.lines == 1:
-            asm.repeat(*rows, 1, functools.partial(line, None))
+            asm.repeat(*rows, region.step, functools.partial(line, None))
             return
         for lines in tile_runs(nest.rows, nest.tiling.lines):
             asm.repeat(lines.start, lines.end, lines.width, functools.partial(line, lines))

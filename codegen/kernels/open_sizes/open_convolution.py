@@ -8,7 +8,7 @@ a matrix of any number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,6 @@ from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.loops.access import Access
-from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.open_sizes.open_rows import OpenRows
 from sartor.codegen.kernels.open_sizes.patches import Patches
@@ -116,34 +115,20 @@ class OpenConvolution:
         made = asm.scratch(self._block * self._columns * depth, ir.MemRefType(memories[0].type).element_type)
         buffers = [*memories, made]
         given, operands = ([buffers[each] for each in wiring] for wiring in self.wirings)
-        whole, rest = self.product.tiles_and_rest(asm)
-        begin, end = workgroup_range(asm, whole, self.groups[0], group[0])
-
-        def multiplied(tile: Index, count: Index, write: Callable[[Panel, Index], None]) -> None:
-            """Make rows from a tile on, and multiply them by the workgroup's panels."""
-            first = asm.mul(tile, self._columns)
-            self.rows.fill(asm, given, (first, count))
-            shift = asm.sub(0, asm.mul(first, depth))
-            self.product.tiles.nest.write_panels(asm, group, lambda panel: write(panel, shift))
+        cut = self.product.cut(asm)
+        begin, end = workgroup_range(asm, cut.tiles, self.groups[0], group[0])
 
         def block(tile: Index) -> None:
+            """Make the rows of some tiles, and multiply them by the workgroup's panels."""
             last = asm.minimum(asm.add(tile, self._block), end)
-            multiplied(
-                tile,
-                asm.mul(asm.sub(last, tile), self._columns),
-                lambda panel, shift: self.product.write_tiles(asm, operands, (tile, last), panel, shift),
+            first = cut.row(asm, tile)
+            self.rows.fill(asm, given, (first, asm.sub(cut.row(asm, last), first)))
+            shift, parts = asm.sub(0, asm.mul(first, depth)), cut.parts(asm, (tile, last))
+            self.product.tiles.nest.write_panels(
+                asm, group, lambda panel: self.product.write_parts(asm, operands, parts, panel, shift)
             )
 
         asm.repeat(begin, end, self._block, block)
-        has_rest = asm.all_of(asm.equal(group[0], self.groups[0] - 1), asm.less(0, rest))
-        asm.when(
-            has_rest,
-            lambda: multiplied(
-                whole,
-                rest,
-                lambda panel, shift: self.product.write_rest(asm, operands, (whole, rest), panel, shift),
-            ),
-        )
 
 
 def most_rows(depth: int) -> int:

@@ -13,7 +13,9 @@ from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
-from sartor.codegen.kernels.open_sizes.open_rows import OpenRows
+from sartor.codegen.kernels.emit.assembler import Assembler
+from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.open_sizes.row_cut import CutParts
 from sartor.codegen.routines import routines_for
 from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.opening.open_graph import open_graph
@@ -120,10 +122,14 @@ def with_shares(case: BenchmarkCase, *shares: float) -> BenchmarkCase:
     return replace(case, calls=tuple(replace(call, of=replace(call.of, share=share)) for call, share in pairs))
 
 
-def test_a_kernel_that_leaves_the_last_rows_out_is_wrong_where_whole_tiles_are_right(
+def test_a_kernel_without_code_for_lower_tiles_is_wrong_where_whole_tiles_are_right(
     case: BenchmarkCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OpenRows, "write_rest", lambda *_: None)
+    def of_whole_tiles(parts: CutParts, asm: Assembler, height: int) -> tuple[Condition, tuple[Index, Index]]:
+        return of_height(parts, asm, height) if height in (4, 8) else (False, (0, 0))
+
+    of_height = CutParts.of_height
+    monkeypatch.setattr(CutParts, "of_height", of_whole_tiles)
     alone = measured(replace(case, calls=case.calls[:1]), tmp_path)
     assert [each.status for each in alone] == [Status.OK, Status.OK]
     (tmp_path / "all").mkdir()
