@@ -17,6 +17,7 @@ from sartor.codegen.ir.variants.routine import Variant
 from sartor.tuning.cost_tables.fused_choices import chosen_layers, member_choices
 from sartor.tuning.cost_tables.problem_builder import choice_of, weight_uses
 from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.records.hardware import last_level_cache
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.selection.problem.limits import Limits, measures, within
 from sartor.tuning.selection.problem.problem import Choice, Node, Problem
@@ -24,6 +25,9 @@ from sartor.tuning.selection.problem.selection import Assignment
 
 # How much longer a layer may take for it: times of short layers are known that well.
 _RATIO, _SECONDS = 1.1, 5e-6
+# The same where another plan of the file reads the weight, and no cache holds the network's weights: these come from
+# memory as fast in panels of any width, while times of layers alone differ more.
+_RATIO_FROM_MEMORY = 1.25
 # Routines that look rows up as products read them. Not all are measured, and all read a few rows alone.
 _LOOK_UPS = "columns_of_panels"
 
@@ -68,10 +72,12 @@ class WeightSharing:
     def _in_forms(self, graph: LayerGraph, chosen: Mapping[str, Variant]) -> dict[str, Variant]:
         """What layers run if they read weights as another plan does."""
         variants = dict(chosen)
+        ratio = _RATIO_FROM_MEMORY if _weight_bytes(graph) > last_level_cache() else _RATIO
         for layer in graph.layers:
             for position, name in enumerate(layer.weights):
                 if name in self.forms:
-                    variants[layer.name] = self._reading(layer, position, self.forms[name], variants[layer.name])
+                    form = self.forms[name]
+                    variants[layer.name] = self._reading(layer, position, form, variants[layer.name], ratio)
         return variants
 
     def _variants(self, graph: LayerGraph, chosen: Mapping[str, Variant]) -> dict[str, Variant]:
@@ -113,7 +119,9 @@ class WeightSharing:
     def _looks_up(self, layer: Layer) -> bool:
         return any(variant.traits.family == _LOOK_UPS for variant in self.tables.variants[layer.task.key])
 
-    def _reading(self, layer: Layer, position: int, packing: Packing, chosen: Variant) -> Variant:
+    def _reading(
+        self, layer: Layer, position: int, packing: Packing, chosen: Variant, ratio: float = _RATIO
+    ) -> Variant:
         """The fastest variant that reads a weight in a form and differs in nothing else that others see, or ``chosen``.
 
         A look-up that was not measured counts as if it were as fast.
@@ -129,7 +137,7 @@ class WeightSharing:
             and variant.implementation.packings[position] == packing
             and all(self.allows(name, layer, variant) for name in names)
         ]
-        fitting = [each for each in found if each[0] <= _RATIO * taken + _SECONDS]
+        fitting = [each for each in found if each[0] <= ratio * taken + _SECONDS]
         return min(fitting)[-1] if fitting else chosen
 
     def _timed(self, layer: Layer, taken: float) -> Iterator[tuple[Variant, float]]:
@@ -161,6 +169,14 @@ class WeightSharing:
 
     def _seconds(self, layer: Layer, variant: Variant) -> float:
         return self.tables.seconds(layer.task.key, variant.descriptor) or 0.0
+
+
+def _weight_bytes(graph: LayerGraph) -> int:
+    """Bytes of all weights, each counted once."""
+    sizes = {
+        name: each.bytes for layer in graph.layers for name, each in zip(layer.weights, layer.task.weights, strict=True)
+    }
+    return sum(sizes.values())
 
 
 def _as_fast(measurement: Measurement, layer: Layer, variant: Variant) -> Measurement:

@@ -7,7 +7,7 @@ tile at an edge is lost (Goto and van de Geijn, 2008, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -21,6 +21,8 @@ _FLOAT_BYTES = 4
 _LOOP_INSTRUCTIONS = 4
 _WIDTHS = (1, 2, 3, 4, 6, 8)
 _TRIED = 4
+# More rows hardly change which register tiles are best.
+_MANY_ROWS = 128
 _WASTE = 1.04
 # Registers that stay free when a step is written out twice: the next operands are loaded into them.
 _SPARE = 6
@@ -146,12 +148,34 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     """
     vectors = -(-work.channels // machine.lanes)
     rows, columns = (1, work.rows * work.columns) if work.positions_join else (work.rows, work.columns)
-    free = replace(machine, accumulators=machine.accumulators - work.operands)
+    free = _free(work, machine)
     shapes = register_shapes(rows, columns, vectors, work.depth, free, prepares=work.prepares)
     chosen = [*shapes[:_TRIED], *_small_shape(rows, columns, vectors, work.depth, free, prepares=work.prepares)]
     found = [_split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work, machine)) for each in chosen]
     other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work, machine))
     return list(dict.fromkeys([*found, other]))
+
+
+def with_panels_of_many(usual: Sequence[Tiling], work: Work, machine: Machine) -> list[Tiling]:
+    """Tilings for a row, and those with the panels that are tried for many rows.
+
+    Filters beyond the cache are read as fast in panels of any width. So a file with plans for one row and for many can
+    have them once.
+    """
+    if machine.in_subgroups or work.rows * work.columns > 1 or work.filter_bytes <= machine.core.resident_bytes:
+        return list(usual)
+    vectors, free = -(-work.channels // machine.lanes), _free(work, machine)
+    listed = register_shapes(1, 1, vectors, work.depth, free, prepares=work.prepares)
+    best = {shape.vectors: shape for shape in reversed(listed)}
+    many = dict.fromkeys(tiling.vectors for tiling in tilings(replace(work, columns=_MANY_ROWS), machine))
+    further = many.keys() - {tiling.vectors for tiling in usual}
+    added = [best[wide] for wide in many if wide in further and wide in best]
+    return [*usual, *(_split(work, vectors, shape, machine.threads, by_rows=False) for shape in added)]
+
+
+def _free(work: Work, machine: Machine) -> Machine:
+    """The machine with the registers that an instruction leaves."""
+    return replace(machine, accumulators=machine.accumulators - work.operands)
 
 
 def register_shapes(

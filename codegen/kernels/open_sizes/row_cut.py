@@ -28,7 +28,7 @@ class CutParts(NamedTuple):
     def of_height(self, asm: Assembler, height: int) -> tuple[Condition, tuple[Index, Index]]:
         """Whether tiles may have this height, and the first row and the end of those that have it then."""
         is_low, is_tall = asm.equal(self.low, height), asm.equal(self.low, height - 1)
-        first, end = (asm.chosen(is_low, *each) for each in zip(self.lower, self.taller, strict=True))
+        first, end = (asm.chosen(is_low, *bounds) for bounds in zip(self.lower, self.taller, strict=True))
         return asm.any_of(is_low, is_tall), (first, end)
 
 

@@ -20,7 +20,7 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.loops.tilings import Work, tilings
+from sartor.codegen.kernels.loops.tilings import Work, tilings, with_panels_of_many
 from sartor.codegen.kernels.open_sizes.open_rows import OpenRows, open_rows
 from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.kernels.vector.product import product_contraction
@@ -76,7 +76,8 @@ class Product(ProductRoutine):
             return refusal
         depth = shape.depth if self.element is None else -(-shape.depth // self.element.group)
         work = Work(1, shape.rows or 1, shape.columns, depth, positions_join=True).by(self.element)
-        return worth_trying(tilings_by(self.element, work, machine), machine, self.storage, self.element)
+        usual = worth_trying(tilings_by(self.element, work, machine), machine, self.storage, self.element)
+        return with_panels_of_many(usual, work, machine) if (shape.rows or 1) == 1 and is_by_weight(task) else usual
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
         depth, is_by_weight = product.shape.depth, product.is_by_weight

@@ -123,10 +123,16 @@ def packed_bytes(task: Task, variant: Variant) -> int:
     return sum(packing.type_of(logical).bytes for packing, logical in pairs)
 
 
-@pytest.mark.parametrize(("slower", "follows"), [(1e-6, True), (1e-4, False)])
+@pytest.mark.parametrize(
+    ("slower", "cache", "follows"),
+    [(1e-6, 1 << 40, True), (2e-5, 1 << 40, False), (2e-5, 0, True), (1e-4, 0, False)],
+)
 def test_a_product_reads_its_weight_as_another_plan_does_if_that_is_hardly_slower(
-    imported: ImportedModel, slower: float, *, follows: bool
+    imported: ImportedModel, monkeypatch: pytest.MonkeyPatch, slower: float, cache: int, *, follows: bool
 ) -> None:
+    """A weight that no cache holds may take longer alone."""
+    monkeypatch.setattr("sartor.planning.shared_weights.last_level_cache", lambda: cache)
+
     def seconds(key: str, variant: str) -> float:
         return seconds_of(4)(key, variant) if "vectors=2" not in variant else seconds_of(2)(key, variant) + slower
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from sartor.codegen.analysis.convolution import Convolution, Window
 from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.machines.core import WIDE
-from sartor.codegen.kernels.loops.tilings import Shape, Work, chunk, register_shapes, tilings
+from sartor.codegen.kernels.loops.tilings import Shape, Work, chunk, register_shapes, tilings, with_panels_of_many
 from sartor.codegen.kernels.windows.window import window_tilings
 from sartor.codegen.kernels.winograd.convolution import winograd_tilings
 from sartor.codegen.mlir.machine import Machine
@@ -54,6 +56,28 @@ def test_one_tile_has_half_of_the_sums() -> None:
     assert (7, 2, 2) in found
     single = [tiling.columns * tiling.vectors for tiling in tilings(Work(1, 1, 1000, 2048, True), AVX512)]
     assert 14 not in single
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@given(st.integers(1, 9000), st.integers(1, 5000), st.integers(1, 200))
+def test_a_row_is_offered_the_panels_of_many_rows(machine: Machine, count: int, depth: int, rows: int) -> None:
+    work = Work(1, 1, count, depth, positions_join=True)
+    own = tilings(work, machine)
+    found = with_panels_of_many(own, work, machine)
+    assert found[: len(own)] == own
+    assert len(set(found)) == len(found)
+    if work.filter_bytes <= machine.core.resident_bytes:
+        assert found == own
+    else:
+        many = tilings(replace(work, columns=128), machine)
+        assert {tiling.vectors for tiling in many} <= {tiling.vectors for tiling in found}
+    further = replace(work, columns=1 + rows)
+    assert with_panels_of_many(tilings(further, machine), further, machine) == tilings(further, machine)
+
+
+def test_invocations_of_a_gpu_are_offered_no_further_panels() -> None:
+    work = Work(1, 1, 8192, 768, positions_join=True)
+    assert with_panels_of_many(tilings(work, SUBGROUPS), work, SUBGROUPS) == tilings(work, SUBGROUPS)
 
 
 @given(extents, extents, channels, st.integers(1, 5000))
