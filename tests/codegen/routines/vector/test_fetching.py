@@ -6,12 +6,15 @@ import pytest
 from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer, LayerKind
+from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
 from sartor.codegen.mlir.dispatches import lower
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.vector.product import Product
 from sartor.codegen.routines.vector.recurrent import Recurrent
+from sartor.dialect_passes.opening.open_graph import open_graph
 from tests.codegen.routines.harness import Subject, compiled, opened, relative_errors
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, model, node, weights
@@ -38,18 +41,34 @@ def _layer(made: ModelProto, kind: LayerKind) -> Layer:
     return next(layer for layer in imported_model(made).graph.layers if layer.task.kind is kind)
 
 
-def _is_fetched(routine: Product | Recurrent, layer: Layer) -> bool:
+def _code(routine: Product | Recurrent, layer: Layer) -> str:
     listed = choices_of(routine, layer.task, _TARGET)
     assert not isinstance(listed, Rejected)
     built = routine.build(layer.task, listed[0], _TARGET)
     assert isinstance(built, Implementation)
-    return "memref.prefetch" in lower({"layer": built}, _TARGET)["layer"].text
+    return lower({"layer": built}, _TARGET)["layer"].text
+
+
+def _is_fetched(routine: Product | Recurrent, layer: Layer) -> bool:
+    return "memref.prefetch" in _code(routine, layer)
 
 
 @pytest.mark.parametrize(("rows", "columns", "fetches"), [(1, 640, True), (1, 256, False), (4, 640, True)])
 def test_weights_of_a_product_with_a_vector_are_fetched_ahead(rows: int, columns: int, *, fetches: bool) -> None:
     layer = _layer(_product(rows, 256, columns), LayerKind.CONTRACTION)
     assert _is_fetched(Product(), layer) == fetches
+
+
+@pytest.mark.parametrize(("columns", "fetches"), [(640, True), (256, False)])
+def test_the_next_panel_is_fetched_for_any_number_of_rows(columns: int, *, fetches: bool) -> None:
+    one, other = (imported_model(_product(rows, 256, columns)) for rows in (64, 61))
+    fit = Fit((Symbol("rows", 1, 64),), (61,))
+    opened_graph = open_graph((one.graph, one.weights), (other.graph, other.weights), fit)
+    layer = next(each for each in opened_graph.layers if each.task.kind is LayerKind.CONTRACTION)
+    code = _code(Product(), layer)
+    assert ("locality<2>" in code) == fetches
+    # That is where weights of the same panel would be fetched.
+    assert "locality<3>" not in code
 
 
 @pytest.mark.parametrize(
