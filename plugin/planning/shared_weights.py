@@ -72,7 +72,8 @@ class WeightSharing:
     def _in_forms(self, graph: LayerGraph, chosen: Mapping[str, Variant]) -> dict[str, Variant]:
         """What layers run if they read weights as another plan does."""
         variants = dict(chosen)
-        ratio = _RATIO_FROM_MEMORY if _weight_bytes(graph) > last_level_cache() else _RATIO
+        is_far = 0 < last_level_cache() < _weight_bytes(graph)
+        ratio = _RATIO_FROM_MEMORY if is_far else _RATIO
         for layer in graph.layers:
             for position, name in enumerate(layer.weights):
                 if name in self.forms:

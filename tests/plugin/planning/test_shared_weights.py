@@ -125,12 +125,12 @@ def packed_bytes(task: Task, variant: Variant) -> int:
 
 @pytest.mark.parametrize(
     ("slower", "cache", "follows"),
-    [(1e-6, 1 << 40, True), (2e-5, 1 << 40, False), (2e-5, 0, True), (1e-4, 0, False)],
+    [(1e-6, 1 << 40, True), (2e-5, 1 << 40, False), (2e-5, 1, True), (1e-4, 1, False), (2e-5, 0, False)],
 )
 def test_a_product_reads_its_weight_as_another_plan_does_if_that_is_hardly_slower(
     imported: ImportedModel, monkeypatch: pytest.MonkeyPatch, slower: float, cache: int, *, follows: bool
 ) -> None:
-    """A weight that no cache holds may take longer alone."""
+    """A weight that no cache holds may take longer alone; of a system that tells no cache, this is not known."""
     monkeypatch.setattr("sartor.planning.shared_weights.last_level_cache", lambda: cache)
 
     def seconds(key: str, variant: str) -> float:
