@@ -152,7 +152,7 @@ class Kernel:
         On a CPU buffers may be named when commands run, as those of IREE's own executables: a module with one binding
         that has to be known when commands are recorded records all of them anew in each call.
         """
-        bindings, is_late = self._bindings, target.device == "cpu"
+        bindings, is_late = self._bindings, target.is_cpu
         written = set(bindings[len(self.reads) :])
         read, rest = (', "ReadOnly|Indirect"', ", Indirect") if is_late else (", ReadOnly", "")
         flags = [rest if index in written else read for index in range(max(bindings) + 1)]
