@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
@@ -28,23 +28,10 @@ from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks import module_key
-from sartor.tuning.networks.build_job import build_net
-from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+from sartor.tuning.workers.pool import JobResult, WorkerPool
+from tests.pools import BuildsHere
 
 CONFIG = CompileConfig(target=Target.create("cpu"), threads=1)
-
-
-@dataclass
-class _Here:
-    """Compiles in this process."""
-
-    compiled: list[str] = field(default_factory=list)
-
-    def map_unordered(
-        self, _: str, jobs: list[tuple[str, dict[str, Any]]], __: float, *, deadline: float | None = None
-    ) -> list[JobResult]:
-        self.compiled += [name for name, _ in jobs]
-        return [JobResult(name, JobStatus.OK, build_net(**job), "", 1.0) for name, job in jobs]
 
 
 @dataclass(frozen=True)
@@ -70,9 +57,9 @@ def bench(imported_of: Callable[[str], ImportedModel], tmp_path: Path) -> Bench:
 
 def built(
     imported: ImportedModel, recipe: Recipe, kept: KeptModules, folder: Path, header: ModuleHeader = CONFIG.header
-) -> tuple[_Here, Build, Builder]:
+) -> tuple[BuildsHere, Build, Builder]:
     folder.mkdir()
-    pool = _Here()
+    pool = BuildsHere()
     builder = Builder(imported, cast(WorkerPool, pool), folder, header, lambda *_: None, kept)
     (build,) = builder.build([recipe])
     return pool, build, builder
@@ -104,7 +91,7 @@ def test_nothing_is_kept_if_source_changed_meanwhile(
     assert [*kept.folder.iterdir()]
 
 
-class _Late(_Here):
+class _Late(BuildsHere):
     """Has no time to compile anything."""
 
     def map_unordered(self, *_: Any, **__: Any) -> list[JobResult]:
@@ -200,7 +187,7 @@ def test_a_module_that_proves_wrong_is_forgotten(bench: Bench, tmp_path: Path) -
 
 def test_code_of_a_module_that_proves_wrong_is_forgotten_once(bench: Bench, tmp_path: Path) -> None:
     """A wrong entry may have the right checksum, as the code was wrong when it was kept."""
-    code, pool = KeptCode(tmp_path / "code"), _Here()
+    code, pool = KeptCode(tmp_path / "code"), BuildsHere()
     code.add({"a" * 64: b"wrong"})
     builder = Builder(bench.imported, cast(WorkerPool, pool), tmp_path, CONFIG.header, lambda *_: None, code=code)
     other = replace(bench.recipe, plan=replace(bench.recipe.plan, predicted=0.25))

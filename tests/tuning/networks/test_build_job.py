@@ -7,9 +7,9 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
@@ -31,9 +31,10 @@ from sartor.runtime.output_error import relative_error
 from sartor.runtime.session import Session
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
 from sartor.tuning.networks.replaced_manifest import replace_manifest
-from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
+from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import ImportedOf
 from tests.plugin.planning.two_devices import CONFIG, selected, transfers
+from tests.pools import BuildsHere
 
 
 @pytest.fixture(scope="module")
@@ -91,19 +92,6 @@ def test_stock_tools_run_a_segment_of_the_cpu(mixed: Path, tmp_path: Path) -> No
 REPLACED_MANIFEST_CONFIG = CompileConfig(target=Target.create("cpu"))
 
 
-@dataclass
-class _Here:
-    """Compiles in this process."""
-
-    compiled: list[str] = field(default_factory=list)
-
-    def map_unordered(
-        self, _: str, jobs: list[tuple[str, dict[str, Any]]], __: float, *, deadline: float | None = None
-    ) -> list[JobResult]:
-        self.compiled += [name for name, _ in jobs]
-        return [JobResult(name, JobStatus.OK, build_net(**job), "", 1.0) for name, job in jobs]
-
-
 @pytest.fixture(scope="module")
 def imported(imported_of: Callable[[str], ImportedModel]) -> ImportedModel:
     return imported_of("residual")
@@ -119,7 +107,7 @@ def predicting(imported: ImportedModel, seconds: float) -> Recipe:
 class Built:
     """Two builds of equal code, the second of which was not compiled, and one that was compiled in its place."""
 
-    pool: _Here
+    pool: BuildsHere
     first: Build
     second: Build
     compiled: Build
@@ -127,7 +115,7 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(imported: ImportedModel, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    pool, recipes = _Here(), [predicting(imported, each) for each in (0.5, 1.0 / 3.0)]
+    pool, recipes = BuildsHere(), [predicting(imported, each) for each in (0.5, 1.0 / 3.0)]
     folders = [tmp_path_factory.mktemp(name) for name in ("rewritten", "compiled")]
     one, other = (
         Builder(imported, cast(WorkerPool, pool), folder, REPLACED_MANIFEST_CONFIG.header, lambda *_: None)
