@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -27,6 +28,8 @@ from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN, WorkerError
 
 _FIRST_ROUNDS = 5
 _TRIALS = 2
+# A block of a network of microseconds is so long, as single runs of it vary by as much as they take.
+_BLOCK_SECONDS, _MOST_IN_A_BLOCK = 2e-3, 100
 _IN_OUTPUT = re.compile(r" in output '.*?'(?= against the reference|$)", re.DOTALL)
 
 
@@ -256,18 +259,24 @@ def _time_in_turn(
 ) -> dict[int, tuple[float, ...]]:
     """Round-robin; a network that is much slower than the best is run twice only, others in blocks after that.
 
-    In a block the caches are as the network's own runs leave them, as in a program that does nothing else. Networks
-    that are ``away`` run on another device than the one on which their inputs and outputs are: these are moved.
+    In a block the caches are as the network's own runs leave them, as in a program that does nothing else. On a CPU
+    sessions are called as users call them, so that commands that they keep, and memory, are used as there. So are
+    networks that are ``away``: they run on another device than that of inputs and outputs, which are moved.
     """
     clock = clock_of(settings.device)
-    turns = {index: _Turns(session, feeds, clock, is_away=index in away) for index, session in sessions.items()}
+    is_cpu = settings.device == "cpu"
+    turns = {
+        index: _Turns(session, feeds, clock, takes_arrays=is_cpu or index in away)
+        for index, session in sessions.items()
+    }
     active, started = [*turns.values()], time.perf_counter()
     for each in active * _TRIALS:
         each.run(0)
     best = min((min(each.samples) for each in active), default=0.0)
     active = [each for each in active if min(each.samples) <= settings.hopeless * best]
-    expected = (settings.block + 1) * sum(min(each.samples) for each in active)
-    block = settings.block if expected < settings.seconds else 0
+    block = _block(settings, best)
+    expected = (block + 1) * sum(min(each.samples) for each in active)
+    block = block if expected < settings.seconds else 0
     for each in active if block else ():
         each.forget()
     for done in range(settings.rounds - (0 if block else _TRIALS)):
@@ -282,6 +291,13 @@ def _time_in_turn(
     )
 
 
+def _block(settings: MeasureSettings, best: float) -> int:
+    """The number of runs in a block, by the seconds of the fastest; 0 for single runs."""
+    if not settings.block or not best:
+        return settings.block
+    return max(settings.block, min(math.ceil(_BLOCK_SECONDS / best), _MOST_IN_A_BLOCK))
+
+
 class _Turns:
     """A network that is timed in turn with others.
 
@@ -291,13 +307,14 @@ class _Turns:
     """
 
     def __init__(
-        self, session: Session, feeds: Mapping[str, Array], clock: ReadClock | None, *, is_away: bool = False
+        self, session: Session, feeds: Mapping[str, Array], clock: ReadClock | None, *, takes_arrays: bool
     ) -> None:
+        """What times a session, which ``takes_arrays`` of the host or has them on its device already."""
         self._session = session
         self._clock = clock
-        self._feeds = feeds
-        self._is_away = is_away
-        self._arrays = {} if is_away else {name: session.to_device(array) for name, array in feeds.items()}
+        self._feeds = dict(feeds)
+        self._takes_arrays = takes_arrays
+        self._arrays = {} if takes_arrays else {name: session.to_device(array) for name, array in feeds.items()}
         self.samples: list[float] = []
         self.rates: list[float | None] = []
 
@@ -323,7 +340,7 @@ class _Turns:
         return timed(self._run, on_this_thread=self._session.device.blocking).seconds
 
     def _run(self) -> None:
-        if self._is_away:
+        if self._takes_arrays:
             self._session.run(None, self._feeds)
         else:
             self._session.run_device(None, self._arrays)

@@ -42,10 +42,7 @@ class FakeSession:
     runs: int = 0
     device = SimpleNamespace(blocking=True)
 
-    def to_device(self, array: object) -> object:
-        return array
-
-    def run_device(self, names: None, feeds: object) -> None:
+    def run(self, names: None, feeds: object) -> None:
         is_cold = not self.ran or self.ran[-1] != self.seconds
         self.ran.append(self.seconds)
         self.runs += 1
@@ -55,12 +52,22 @@ class FakeSession:
 class DistantSession(FakeSession):
     """Moves inputs and outputs to and from its device, which takes as long as it computes."""
 
+    def run(self, names: None, feeds: object) -> None:
+        super().run(names, feeds)
+        self.clock.now += self.seconds
+
+
+class GraphicsSession(FakeSession):
+    """Has its inputs and outputs on its device."""
+
     def to_device(self, array: object) -> object:
-        raise AssertionError("its inputs are moved in every run")
+        return array
+
+    def run_device(self, names: None, feeds: object) -> None:
+        super().run(names, feeds)
 
     def run(self, names: None, feeds: object) -> None:
-        self.run_device(names, feeds)
-        self.clock.now += self.seconds
+        raise AssertionError("its inputs are moved in every run")
 
 
 @pytest.fixture
@@ -87,12 +94,18 @@ def test_a_sample_of_a_block_is_the_median_of_warm_runs(clock: Clock) -> None:
 
 
 def test_the_time_of_a_network_on_another_device_has_its_transfers(clock: Clock) -> None:
-    sessions = {0: FakeSession(clock, 0.001, []), 1: DistantSession(clock, 0.0006, [])}
-    settings = MeasureSettings("cpu", 1, 1.0, rounds=2, seconds=10.0, block=2, hopeless=20.0)
+    sessions = {0: GraphicsSession(clock, 0.001, []), 1: DistantSession(clock, 0.0006, [])}
+    settings = MeasureSettings("vulkan", 1, 1.0, rounds=2, seconds=10.0, block=2, hopeless=20.0)
     given = {index: cast(Session, each) for index, each in sessions.items()}
     found = _time_in_turn(given, {"x": np.zeros(1)}, settings, {1})
     assert found[0] == pytest.approx([0.001] * 2)
     assert found[1] == pytest.approx([0.0012] * 2)
+
+
+def test_a_block_of_a_network_of_microseconds_has_more_runs(clock: Clock) -> None:
+    sessions, samples = timed(clock, [20e-6], rounds=3, seconds=10.0, block=4)
+    assert samples[0] == pytest.approx([20e-6] * 3)
+    assert sessions[0].runs == 2 + 3 * 101
 
 
 def test_a_hopeless_network_is_run_twice(clock: Clock) -> None:
