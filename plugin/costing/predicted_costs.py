@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from sartor.codegen.ir.layouts import PLAIN, PLAIN_IMAGE
 from sartor.codegen.ir.machines.core import Core
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.candidates import Candidates
@@ -25,6 +26,8 @@ from sartor.tuning.records.measurement import NO_TIME, Measurement, MeasurementK
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable, samples_of
 from sartor.tuning.search.features import analytic_seconds
 
+# Of a tensor and its conversion, that the last level of a CPU's caches holds.
+_CACHED_BYTES = 8 << 20
 # Seconds; a measurement is more than zero.
 _LEAST = 1e-9
 
@@ -139,11 +142,14 @@ class TimelyConversions:
         core: of the tuner's target.
         predicts: whether those of the first plan alone are measured, as layers have guesses, which err by more. They
             tell how many times as long as by the model others take.
+        least: seconds; if those of the first plan take less together by the model, they are not measured either. That
+            plan is the best where conversions take the least they can, so no other is faster by more than its own take.
     """
 
     tuner: Tuner
     core: Core
     predicts: bool = False
+    least: float = 0.0
     _paces: list[float] = field(default_factory=list, init=False)
 
     @property
@@ -167,8 +173,10 @@ class TimelyConversions:
     def measure(self, cases: Iterable[BenchmarkCase]) -> Measured:
         """Measurements by case key and descriptor, predicted where there is none."""
         listed = list(cases)
-        found = self.tuner.known(listed) if self.predicts and self._paces else self.tuner.measure(listed)
         predicted = {case.key: converting_seconds(case, self.core) for case in listed}
+        if self.predicts and not self._paces and sum(predicted[case.key] for case in listed) < self.least:
+            self._paces.append(1.0)
+        found = self.tuner.known(listed) if self.predicts and self._paces else self.tuner.measure(listed)
         if self.predicts and not self._paces:
             times = [(key, each) for key, measured in found.items() for each in measured.values()]
             self._paces.extend(each.time / predicted[key] for key, each in times if each.status is Status.OK)
@@ -182,12 +190,18 @@ class TimelyConversions:
 
 
 def converting_seconds(case: BenchmarkCase, core: Core) -> float:
-    """Seconds that a conversion, which is a case of one variant, takes by the model of a core."""
+    """Seconds that a conversion, which is a case of one variant, takes by the model of a core.
+
+    What a layer has just written is in a CPU's caches, but for the largest tensors.
+    """
     (tensor,), (variant,) = case.inputs, case.variants
     code = variant.implementation
     moved = code.inputs[0].physical(tensor).bytes + code.output.physical(tensor).bytes
-    cycles = max(tensor.elements * core.element_cycles, moved / core.bytes_per_cycle)
-    return (cycles + core.dispatch_cycles) / core.hertz
+    are_planes = {code.inputs[0].layout, code.output.layout} & {PLAIN_IMAGE, PLAIN}
+    each = core.element_cycles if are_planes else core.channel_cycles
+    far = moved if core.gpu else max(0, moved - _CACHED_BYTES)
+    cycles = max(tensor.elements * each, far / core.bytes_per_cycle)
+    return (cycles + core.conversion_cycles) / core.hertz
 
 
 def _prediction(tuner: Tuner, case: BenchmarkCase, variant: Variant, seconds: float) -> Measurement:

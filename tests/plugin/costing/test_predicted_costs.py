@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.machines.core import WIDE
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.candidates import Candidates
@@ -158,6 +159,51 @@ def test_conversions_that_another_machine_measured_count(
     _put(tuner, case, ONE, [7e-3])
     _, costs = _predicted(imported, candidates, tuner)
     assert [each.time for each in costs.measure([case])[case.key].values()] == [7e-3]
+
+
+@pytest.mark.parametrize(
+    ("image", "source", "target", "measured"),
+    [
+        ("1x16x8x8xf32", "nchw", "nhwc", 0.81),
+        ("1x3x224x224xf32", "nchw", "nhwc", 24.5),
+        ("1x512x7x7xf32", "nchw16c", "nchw", 3.40),
+        ("1x64x56x56xf32", "nhwc", "nchw", 22.0),
+        ("1x64x112x112xf32", "nchw", "nchw16c", 91.8),
+        ("1x320x7x7xf32", "nhwc", "nchw16c", 3.94),
+        ("1x256x14x14xf32", "nchw16c", "nhwc", 15.2),
+        ("1x64x112x112xf32", "nchw16c", "nhwc", 230),
+    ],
+)
+def test_conversions_take_about_what_was_measured(image: str, source: str, target: str, measured: float) -> None:
+    """Microseconds alone on a Zen 5, AVX-512, one thread. In networks the start of one takes less than alone."""
+    kind = AdaptKind(image, *(Schema("cpu", "f32", layout) for layout in (source, target)))
+    assert 0.6 < 1e6 * converting_seconds(adapt_case(kind), WIDE) / measured < 1.4
+
+
+@pytest.mark.parametrize(("times", "measures"), [(1, False), (3, True)])
+def test_conversions_that_take_next_to_nothing_are_not_measured(times: int, measures: bool, tuner: Tuner) -> None:
+    """A plan that converts three tensors so takes three times as long for it."""
+    core, case = core_of(tuner.target), adapt_case(_channels_last(14))
+    asked: list[BenchmarkCase] = []
+
+    class Measuring:
+        """Notes what it is asked to measure."""
+
+        target, key, known = tuner.target, tuner.key, tuner.known
+
+        def measure(self, cases: list[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
+            asked.extend(cases)
+            return tuner.known(cases)
+
+    machine: Any = Measuring()
+    one = converting_seconds(case, core)
+    conversions = TimelyConversions(machine, core, predicts=True, least=2 * one)
+    for cases in ([case] * times, [adapt_case(_channels_last(56))]):
+        for known, found in conversions.measure(cases).items():
+            ((_, each),) = found.items()
+            expected = next(converting_seconds(case, core) for case in cases if case.key == known)
+            assert each.time == pytest.approx(expected)
+    assert bool(asked) == measures
 
 
 @pytest.mark.parametrize(("predicts", "asked"), [(True, 1), (False, 3)])
