@@ -103,7 +103,7 @@ class SizedNets(NetRunner):
         found += [(each.call.share, each.runner.with_threads(build, counts)) for each in self._timed]
         return {count: _mean_samples([(share, taken[count]) for share, taken in found]) for count in counts}
 
-    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
+    def dispatches(self, builds: Sequence[tuple[Build, float]], passes: int) -> dict[str, list[tuple[Dispatch, ...]]]:
         """As ``NetRunner.dispatches``, in the mean over calls, with each size as often as its own time allows."""
         runners = [
             (self._share, super().dispatches),
@@ -112,9 +112,9 @@ class SizedNets(NetRunner):
         own = [
             [(build, self._own_seconds(build, index, mean)) for build, mean in builds] for index in range(len(runners))
         ]
-        found = [(share, dispatches(timed)) for (share, dispatches), timed in zip(runners, own, strict=True)]
-        common = [build.digest for build, _ in builds if all(build.digest in passes for _, passes in found)]
-        return {each: _mean_passes([(share, passes[each]) for share, passes in found]) for each in common}
+        found = [(share, dispatches(timed, passes)) for (share, dispatches), timed in zip(runners, own, strict=True)]
+        common = [build.digest for build, _ in builds if all(build.digest in timed for _, timed in found)]
+        return {each: _mean_passes([(share, timed[each]) for share, timed in found]) for each in common}
 
     def _own_seconds(self, build: Build, index: int, mean: float) -> float:
         """The time of an inference with the sizes of a timed call; at most, if an earlier run timed the build."""

@@ -36,7 +36,7 @@ from sartor.tuning.selection.programming import ilp, least_memory
 from sartor.tuning.selection.programming.alternatives import alternatives
 from sartor.tuning.selection.programming.pareto import Point, pareto_front
 from sartor.tuning.selection.solve import solve
-from sartor.tuning.transfers.conversions import adapts_between, distinct_adapts
+from sartor.tuning.transfers.conversions import adapts_between, moving_adapts
 
 # Largest number of rounds in which missing conversions are measured and the plan is solved again.
 _CONVERSION_ROUNDS = 12
@@ -66,7 +66,7 @@ class Conversions(Protocol):
         """Whether other programs leave the machine alone."""
 
     def measure(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
-        """Measurements by case key and descriptor, of earlier compilations too."""
+        """Measurements by case key and descriptor, of earlier compilations too; a case is listed for each use."""
 
     def measure_anew(self, cases: Iterable[BenchmarkCase]) -> None:
         """Measure what was measured before."""
@@ -252,7 +252,7 @@ class PlanSolver:
             sharing = self._sharing(tables, may_run)
             recipes = [self._recipe(problem, each, tables, sharing) for each in find(problem)]
             kinds = [kind for recipe in recipes for _, kind in adapts_between(recipe.graph, recipe.variants, device)]
-            wanted = [kind for kind in distinct_adapts(kinds) if kind not in tables.adapts]
+            wanted = [kind for kind in moving_adapts(kinds) if kind not in tables.adapts]
             known, tables = tables, self._with_adapts(tables, wanted) if wanted else tables
             if len(tables.adapts) == len(known.adapts):
                 break
@@ -278,7 +278,7 @@ class PlanSolver:
         cases = {kind: adapt_case(kind) for kind in wanted}
         measured: dict[str, Mapping[str, Measurement]] = {}
         for device in sorted({kind.target.device for kind in cases}):
-            own = [case for kind, case in cases.items() if kind.target.device == device]
+            own = [cases[kind] for kind in wanted if kind.target.device == device]
             measured |= _undisturbed(self._tuner_of(device), own)
         adapts = dict(tables.adapts)
         for kind, case in cases.items():
@@ -292,7 +292,8 @@ class PlanSolver:
 def _undisturbed(tuner: Conversions, cases: Sequence[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
     """Measurements of conversions; those beside which other programs computed are made again, once it is quiet."""
     found = tuner.measure(cases)
-    disturbed = [case for case in cases if any(each.foreign_load for each in found[case.key].values())]
+    distinct = {case.key: case for case in cases}.values()
+    disturbed = [case for case in distinct if any(each.foreign_load for each in found[case.key].values())]
     if not disturbed or tuner.is_late or not tuner.is_quiet():
         return found
     tuner.measure_anew(disturbed)

@@ -240,10 +240,11 @@ class NetworkRecords:
         self.doubts.made(key)
         self.store.put(Measurement(key, Status.OK, samples, foreign_load=others))
 
-    def in_network_keys(self, recipes: Collection[Recipe]) -> dict[str, MeasurementKey]:
-        """The keys under which times of networks that are timed in turn are stored, by digest of the recipe."""
+    def in_network_keys(self, recipes: Collection[Recipe], passes: int) -> dict[str, MeasurementKey]:
+        """The keys under which times of networks that are timed in turn, in ``passes`` processes, are stored, by digest
+        of the recipe."""
         keys = {recipe.digest: self.key(recipe) for recipe in recipes}
-        run = digest(str(self.runner.passes), *sorted(key.variant for key in keys.values()))
+        run = digest(str(passes), *sorted(key.variant for key in keys.values()))
         return {recipe.digest: self.key(recipe, f"in-place:{run}") for recipe in recipes}
 
     def key(self, recipe: Recipe, part: str = "") -> MeasurementKey:

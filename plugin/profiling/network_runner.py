@@ -43,8 +43,9 @@ _STATISTICS_SECONDS = 0.3
 _LEAST_RUNS, _MOST_RUNS = 3, 50
 # Loaded again, at other addresses, the same network's time differs by up to a tenth.
 _PASSES, _ROUNDS, _BLOCK = 3, 6, 4
-# Within a time budget, and of a network that is compared with none then: others run beside it once more.
-_HURRIED_ROUNDS, _ROUNDS_ALONE = 3, 1
+# Of a network that is compared with none: others run beside it once more. Within a time budget, in the same order.
+_ROUNDS_ALONE = 3
+_HURRIED_ROUNDS, _HURRIED_ROUNDS_ALONE = 3, 1
 # A network that is slower than the best by more than this in one process is not run in others.
 _NEAR = 1.15
 # The time of networks that fit the second-level cache does not depend on their addresses.
@@ -248,8 +249,8 @@ class NetRunner:
         """Number of processes in which networks to compare are timed."""
         return 1 if self._is_slow or self._is_hurried else _PASSES
 
-    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
-        """Time each dispatch of some builds, in runs of the whole networks, in passes over all builds.
+    def dispatches(self, builds: Sequence[tuple[Build, float]], passes: int) -> dict[str, list[tuple[Dispatch, ...]]]:
+        """Time each dispatch of some builds, in runs of the whole networks, in so many passes over all builds.
 
         On a GPU beginnings of the networks are timed, and a layer or conversion counts as a dispatch.
 
@@ -263,8 +264,8 @@ class NetRunner:
             DeviceError: if no build runs, or the device reports no dispatches.
         """
         found: dict[str, list[tuple[Dispatch, ...]]] = {build.digest: [] for build, _ in builds}
-        for number in range(self.passes):
-            self._builder.progress("timing layers in place", number, self.passes)
+        for number in range(passes):
+            self._builder.progress("timing layers in place", number, passes)
             for build, seconds in builds:
                 if build.digest in found:
                     try:
@@ -272,7 +273,7 @@ class NetRunner:
                     except DeviceError as error:
                         _LOG.warning("the layers of a plan were not timed in place: %s", error)
                         del found[build.digest]
-        self._builder.progress("timing layers in place", self.passes, self.passes)
+        self._builder.progress("timing layers in place", passes, passes)
         if not found:
             raise DeviceError("no plan reports how long its dispatches take")
         return found
@@ -309,13 +310,14 @@ class NetRunner:
 
     def _settings(self, networks: int) -> MeasureSettings:
         """How so many networks are timed in turn."""
-        hurried = _HURRIED_ROUNDS if networks > 1 else _ROUNDS_ALONE
+        usual = _ROUNDS if networks > 1 else _ROUNDS_ALONE
+        hurried = _HURRIED_ROUNDS if networks > 1 else _HURRIED_ROUNDS_ALONE
         return MeasureSettings(
             device=self._target.device,
             threads=self._target.threads,
             # A network that another compilation may accept is timed; one whose error exceeds all bounds is not.
             max_error=math.inf if self.verifies else self._budget.timed,
-            rounds=2 if self._is_slow else hurried if self._is_hurried else _ROUNDS,
+            rounds=2 if self._is_slow else hurried if self._is_hurried else usual,
             seconds=30.0 if self._is_slow else 4.0,
             block=0 if self._is_slow else _BLOCK,
         )

@@ -43,12 +43,15 @@ class PlacedTimes:
         runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
         return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
 
-    def of(self, recipes: Sequence[Recipe], tables: Tables) -> tuple[InNetworkTimes, InNetworkTimes]:
-        """Mean times of layers in networks that ran, each fitted to its network's time, and as they were measured."""
+    def of(
+        self, recipes: Sequence[Recipe], tables: Tables, passes: int | None = None
+    ) -> tuple[InNetworkTimes, InNetworkTimes]:
+        """Mean times of layers in networks that ran, each fitted to its network's time, and as they were measured in so
+        many ``passes``, by default as many as networks to compare run in."""
         if not self.budget.allows_timing_in_network(self.imported):
             return InNetworkTimes(), InNetworkTimes()
         try:
-            times = self.profiler.in_network(recipes)
+            times = self.profiler.in_network(recipes, passes or self.profiler.passes)
         except (CompileError, DeviceError) as error:
             _LOG.warning("layers were not timed in place: %s", error)
             return InNetworkTimes(), InNetworkTimes()

@@ -187,7 +187,12 @@ class Profiler:
         """
         self._records.contradict(recipe, run)
 
-    def in_network(self, recipes: Sequence[Recipe]) -> dict[str, InNetworkTimes]:
+    @property
+    def passes(self) -> int:
+        """Number of processes in which layers of networks are timed."""
+        return self._runner.passes
+
+    def in_network(self, recipes: Sequence[Recipe], passes: int) -> dict[str, InNetworkTimes]:
         """Times of layers within split networks, by digest of the recipe.
 
         They are from IREE's statistics of dispatches or from beginnings of networks.
@@ -198,6 +203,7 @@ class Profiler:
 
         Args:
             recipes: of networks that ran.
+            passes: number of processes in which they run.
 
         Raises:
             CompileError: if no network compiles.
@@ -208,14 +214,14 @@ class Profiler:
         if not recipes:
             return {}
         symbols = {recipe.digest: Symbols.of(recipe.graph, recipe.variants, device) for recipe in recipes}
-        keys = self._records.in_network_keys(recipes)
+        keys = self._records.in_network_keys(recipes, passes)
         stored = self._store.get_many(keys.values())
         known = self._doubts.holding(stored)
         if not known or len(known) < len(stored):
             builds = [(each, self._seconds(each.recipe)) for each in self._builder.build(recipes)]
             for key in keys.values():
                 self._doubts.made(key)
-            found, others = self._watched(functools.partial(self._runner.dispatches, builds))
+            found, others = self._watched(functools.partial(self._runner.dispatches, builds, passes))
             # What fails now keeps its earlier times.
             known = dict(stored)
             for build, _ in builds:

@@ -211,21 +211,38 @@ class Refiner:
         state = replace(state, profiled=profiled)
         if profiled.recipe.plan.unsplit or newest is None or not self._ran(newest) or self.budget.is_spent:
             return replace(state, is_settled=True)
-        if self.profiler.times_dispatches:
-            fitted, seen = self._placed.of(self._placed.near(newest, state.tried, profiled.seconds), state.tables)
-            state = replace(state, found=state.found | fitted, seen=state.seen | seen)
-        found = state.found
-        try:
-            selected, tables = self._selected(state.tables, found, state.limits)
-        except InfeasibleError:
-            # No plan keeps to the limits by the tables; the one that did when it ran was the last resort.
-            return replace(state, is_settled=True)
-        placed = corrected(tables, found)
-        selected = [each for each in selected if self._is_worthwhile(each, state.tried, profiled, placed)]
-        if not selected or not self._has_time():
-            return replace(state, tables=tables, is_settled=True)
+        for passes in self._passes(state, newest, profiled):
+            timed = self._timed_in_place(state, newest, profiled, passes)
+            try:
+                selected, tables = self._selected(timed.tables, timed.found, timed.limits)
+            except InfeasibleError:
+                # No plan keeps to the limits by the tables; the one that did when it ran was the last resort.
+                return replace(timed, is_settled=True)
+            placed = corrected(tables, timed.found)
+            selected = [each for each in selected if self._is_worthwhile(each, state.tried, profiled, placed)]
+            if not selected or not self._has_time():
+                return replace(timed, tables=tables, is_settled=True)
+        state = timed
         tried = (*state.tried, *selected)
         return replace(state, tried=tried, latest=tuple(selected), tables=tables, profiled=self.profiler.profile(tried))
+
+    def _passes(self, state: Refinement, newest: Recipe, profiled: Profiled) -> Sequence[int]:
+        """In how many processes layers are timed in place, one after the other while that selects another plan.
+
+        Where a single network ran, one process tells whether another plan may be faster at all.
+        """
+        passes = self.profiler.passes
+        near = self._placed.near(newest, state.tried, profiled.seconds)
+        is_single = len(near) == 1 and self.selector.policy.plans == 1
+        return [1, passes] if is_single and passes > 1 else [passes]
+
+    def _timed_in_place(self, state: Refinement, newest: Recipe, profiled: Profiled, passes: int) -> Refinement:
+        """The state with times of layers in networks."""
+        if not self.profiler.times_dispatches:
+            return state
+        near = self._placed.near(newest, state.tried, profiled.seconds)
+        fitted, seen = self._placed.of(near, state.tables, passes)
+        return replace(state, found=state.found | fitted, seen=state.seen | seen)
 
     def _beside_rivals(self, state: Refinement) -> Refinement:
         """The state after running plans that the tables cannot tell from the best one."""

@@ -154,6 +154,12 @@ def transfer_seconds(logical: TensorType, source: Schema, device: str, tables: T
     return math.inf if times is None else times.seconds(source.physical(logical).bytes)
 
 
+def least_seconds(graph: LayerGraph, tables: Tables) -> float:
+    """Seconds of a network's layers, each by its fastest variant, conversions left out."""
+    times = {key: [measured.time for _, measured in tables.usable(key)] for key in tables.variants}
+    return sum(min(times[layer.task.key], default=0.0) for layer in graph.layers)
+
+
 def tuned_cases(graph: LayerGraph, variants: Mapping[str, tuple[Variant, ...]]) -> list[BenchmarkCase]:
     """All tasks of the graph with their candidates, as cases to measure, but fused ones without kernels."""
     return [

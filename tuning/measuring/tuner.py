@@ -174,9 +174,9 @@ class Tuner:
     def measure(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
         """Measure what is not stored; returns all measurements, failures included, by case key and descriptor.
 
-        If the deadline passes, some are missing.
+        If the deadline passes, some are missing. A case may be listed several times.
         """
-        listed = list(cases)
+        listed = [*{case.key: case for case in cases}.values()]
         known = self.known(listed)
         self.measure_anew(case for case in listed if len(known[case.key]) < len(case.variants))
         return self.known(listed)

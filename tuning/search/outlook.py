@@ -24,6 +24,8 @@ _FEWEST, _FEWEST_TASKS = 8, 2
 _LEAST = 0.01
 # Of a normal distribution, the standard deviation as a multiple of the median deviation, which ignores single outliers.
 _PER_MEDIAN = 1.4826
+# Of one error; the relative standard error of a spread by the median deviation falls with the root of their number.
+_DOUBT = 1.17
 _NORMAL = NormalDist()
 
 
@@ -31,13 +33,14 @@ def spread_of(tasks: Iterable[Sequence[tuple[float, float]]]) -> float:
     """The spread of predictions of a task's variants, by pairs of a measured and a predicted time for each task.
 
     A factor that they have in common is none: it does not change which variant is faster. Errors of a single task, as
-    few errors, say nothing of other tasks.
+    few errors, say nothing of other tasks. Of others it is the spread and its own standard error: the fewer were
+    measured, the more the rest promises.
     """
     telling = [errors_of(pairs) for pairs in tasks if len(pairs) > 1]
     errors = [abs(error) for listed in telling for error in listed]
     if len(telling) < _FEWEST_TASKS or len(errors) < _FEWEST:
         return SPREAD
-    return max(_LEAST, _PER_MEDIAN * median(errors))
+    return max(_LEAST, _PER_MEDIAN * median(errors)) * (1 + _DOUBT / math.sqrt(len(errors)))
 
 
 def errors_of(pairs: Sequence[tuple[float, float]]) -> list[float]:

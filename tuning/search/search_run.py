@@ -31,7 +31,7 @@ Measured = dict[str, dict[str, Measurement]]
 _LOG = logging.getLogger(__name__)
 # Least number of tasks that are measured between looks at what the rest promises, and for each compilation at a time:
 # enough to keep all processors busy.
-_PORTION, _AT_A_TIME = 8, 4
+_PORTION, _AT_A_TIME = 4, 2
 
 
 @dataclass(frozen=True)

@@ -55,4 +55,9 @@ def adapts_between(graph: LayerGraph, chosen: Mapping[str, Variant], device: str
 
 def distinct_adapts(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
     """Each conversion that moves bytes on one device, once, in a fixed order."""
-    return sorted({local for kind in kinds if (local := kind.local) and not local.is_free})
+    return sorted(set(moving_adapts(kinds)))
+
+
+def moving_adapts(kinds: Iterable[AdaptKind]) -> list[AdaptKind]:
+    """What a device computes of the conversions that move bytes, in a fixed order."""
+    return sorted(local for kind in kinds if (local := kind.local) and not local.is_free)

@@ -22,7 +22,7 @@ from sartor.costing.time_budget import TimeBudget
 from sartor.errors import LateError, SartorError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.plan_selector import WORTHWHILE, PlanSelector
-from sartor.planning.plan_solver import PlanSolver
+from sartor.planning.plan_solver import Conversions, PlanSolver
 from sartor.planning.recipe import Recipe
 from sartor.planning.rounding_assessment import assess
 from sartor.precision.sensitivity import Sensitivities
@@ -38,7 +38,7 @@ from sartor.profiling.profiler import Profiler
 from sartor.profiling.refinement import Refined
 from sartor.profiling.refiner import Refiner
 from sartor.samples.sample_sets import SampleSet
-from sartor.tuning.cost_tables.tables import Tables
+from sartor.tuning.cost_tables.tables import Tables, least_seconds
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import Measurement
 from sartor.tuning.transfers.measured import measured_transfers
@@ -52,6 +52,8 @@ _AGAIN = 1.3
 _CHECKING = 0.3
 # Seconds below which tuning finds little.
 _ENOUGH = 2.0
+# Conversions that take less of what tuning may leave out, by the model, are not measured: they may take twice as long.
+_NEGLIGIBLE = 0.5
 
 _TunersUntil = Callable[[float | None], list[Tuner]]
 """Makes a tuner for each device of a target, with a deadline by ``time.monotonic()``; None for no deadline."""
@@ -185,9 +187,12 @@ def _tuned(
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
     profiler = Profiler(store, builder, runner, policy, is_hurried=time.is_bounded)
     has_guesses = unmeasured(measured.costs[0], store) > 0
-    timely = TimelyConversions(tuner, core_of(tuner.target), has_guesses) if tuner.target.has_models else tuner
-    solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory, found.forms)
     until = DEFAULT_UNTIL if config.until is None else config.until
+    timely: Conversions = tuner
+    if tuner.target.has_models:
+        negligible = _NEGLIGIBLE * until * least_seconds(imported.graph, tables)
+        timely = TimelyConversions(tuner, core_of(tuner.target), has_guesses, negligible)
+    solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory, found.forms)
     # By guesses another plan has to promise what would have been measured for.
     selector = PlanSelector(solver, budget, plan_errors, max(1 - WORTHWHILE, until if has_guesses else 0.0))
     if policy.is_fair:

@@ -134,7 +134,7 @@ class Fixed(NetRunner):
     def with_threads(self, build: object, counts: object) -> dict[int, tuple[float, ...]]:
         return {1: (self._seconds,), 2: (self._seconds / 2,)}
 
-    def dispatches(self, builds: Sequence[tuple[object, float]]) -> dict[str, list[tuple[Dispatch, ...]]]:
+    def dispatches(self, builds: Sequence[tuple[object, float]], passes: int) -> dict[str, list[tuple[Dispatch, ...]]]:
         self.asked += [seconds for _, seconds in builds]
         return {"d": [(Dispatch("a", 2, self._seconds), Dispatch("b", 1, 1.0))]}
 
@@ -157,17 +157,17 @@ def test_times_are_means_over_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.samples == (5.0, 10.0)
     assert run.error == pytest.approx(8e-7)
     assert found.with_threads(BUILD, [1, 2]) == {1: (5.0,), 2: (2.5,)}
-    assert found.dispatches([(BUILD, 5.0)]) == {"d": [(Dispatch("a", 2, 5.0), Dispatch("b", 1, 1.0))]}
+    assert found.dispatches([(BUILD, 5.0)], 3) == {"d": [(Dispatch("a", 2, 5.0), Dispatch("b", 1, 1.0))]}
 
 
 def test_layers_are_timed_as_often_as_the_time_of_each_size_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     small = Fixed(0.5)
     found = nets(monkeypatch, (0.75, small))
-    found.dispatches([(BUILD, 6.0)])
+    found.dispatches([(BUILD, 6.0)], 3)
     # Of a build that an earlier compilation timed the most is known.
     assert small.asked == [8.0]
     found.profile([BUILD])
-    found.dispatches([(BUILD, 6.0)])
+    found.dispatches([(BUILD, 6.0)], 3)
     assert small.asked == [8.0, NetRun(Status.OK, (0.5, 1.0)).seconds]
 
 

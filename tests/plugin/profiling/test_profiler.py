@@ -70,7 +70,8 @@ class FakeRunner:
         error = self.errors.pop(0) if self.errors else 0.0
         return {build.digest: NetRun(Status.OK, (taken[build.digest],), error, memory=1) for build in builds}
 
-    def dispatches(self, builds: Sequence[tuple[Build, float]]) -> dict[str, list[list[Dispatch]]]:
+    def dispatches(self, builds: Sequence[tuple[Build, float]], passes: int) -> dict[str, list[list[Dispatch]]]:
+        assert passes == self.passes
         self.asked.append(len(builds))
         found = {}
         for (build, _), seconds in zip(builds, self.seconds, strict=True):
@@ -178,7 +179,7 @@ def test_by_another_measure_a_relative_error_is_no_defect(setting: Setting) -> N
 
 def in_network(setting: Setting, recipes: Sequence[Recipe]) -> InNetworkTimes:
     """Mean times in networks, in each of which the first layer is another variant."""
-    return InNetworkTimes.mean([*setting.profiler.in_network(recipes).values()])
+    return InNetworkTimes.mean([*setting.profiler.in_network(recipes, setting.runner.passes).values()])
 
 
 def test_plans_are_timed_together_and_remembered(setting: Setting) -> None:
@@ -191,7 +192,7 @@ def test_plans_are_timed_together_and_remembered(setting: Setting) -> None:
 
 def test_beside_others_a_plan_is_timed_anew(setting: Setting) -> None:
     setting.runner.seconds = [SECONDS]
-    setting.profiler.in_network(setting.recipes[:1])
+    in_network(setting, setting.recipes[:1])
     setting.runner.seconds = [2 * SECONDS, 2 * SECONDS]
     found = in_network(setting, setting.recipes)
     assert found.layers[first_layer(setting.recipes[0])] == pytest.approx(2 * SECONDS)
@@ -201,9 +202,8 @@ def test_beside_others_a_plan_is_timed_anew(setting: Setting) -> None:
 
 
 def test_in_fewer_processes_it_is_another_measurement(setting: Setting) -> None:
-    setting.profiler.in_network(setting.recipes)
-    setting.runner.passes = 1
-    setting.profiler.in_network(setting.recipes)
+    for setting.runner.passes in (3, 1):
+        in_network(setting, setting.recipes)
     assert setting.runner.asked == [2, 2]
 
 
@@ -279,7 +279,7 @@ def test_times_beside_other_programs_are_stored_as_such(setting: Setting, monkey
     profiler = threaded(setting, 2, {1: 9e-4, 2: 1e-3}, {1: 5e-4, 2: 1e-3})
     monkeypatch.setattr(profiler._builder.pool, "take_others", lambda: 0.7)
     profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 2.0), setting.recipes)
-    profiler.in_network(setting.recipes)
+    profiler.in_network(setting.recipes, setting.runner.passes)
     found = [
         measurement
         for measurement in profiler._store.measurements()
@@ -300,7 +300,7 @@ def test_all_times_beside_other_programs_are_taken_again_once_it_is_quiet(
         others.append(load)
         profiler = threaded(setting, 2, {1: 9e-4, 2: 1e-3}, {1: 5e-4, 2: 1e-3})
         profiler.with_best_threads(Profiled(setting.recipes[0], SECONDS, None, 2.0), setting.recipes)
-        profiler.in_network(setting.recipes)
+        profiler.in_network(setting.recipes, setting.runner.passes)
         counts.append((len(setting.runner.threaded), len(setting.runner.asked)))
     assert counts == [(2, 1), (2, 1), (4, 2), (4, 2)]
     assert not any(measurement.foreign_load for measurement in old._store.measurements())

@@ -38,6 +38,8 @@ class FakeProfiler:
         mixing: seconds added for each type after the first.
         ran: all recipes that were run, in order.
         timed: all recipes whose layers were timed in the network.
+        asked: the number of recipes in each of these measurements, and in how many processes they ran.
+        passes: number of processes in which networks to compare run.
         error: function that returns a recipe's error; None if runs have no error.
         allowed: largest error of a correct run.
         build_seconds: of a network.
@@ -50,6 +52,8 @@ class FakeProfiler:
     mixing: float = 0.0
     ran: list[Recipe] = field(default_factory=list)
     timed: list[Recipe] = field(default_factory=list)
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    passes: int = 3
     error: Callable[[Recipe], float] | None = None
     allowed: float = math.inf
     build_seconds: float | None = None
@@ -84,8 +88,9 @@ class FakeProfiler:
     def verify(self, recipe: Recipe) -> bool:
         return True
 
-    def in_network(self, recipes: Sequence[Recipe]) -> dict[str, InNetworkTimes]:
+    def in_network(self, recipes: Sequence[Recipe], passes: int) -> dict[str, InNetworkTimes]:
         self.timed.extend(recipes)
+        self.asked.append((len(recipes), passes))
         return {each.digest: self._in_network(each) for each in recipes}
 
     def with_best_threads(self, best: Profiled, recipes: Sequence[Recipe]) -> Profiled:
@@ -120,13 +125,14 @@ def test_a_plan_that_takes_what_was_predicted_is_shipped(imported_of: ImportedOf
     shipped, profiler = refined(imported_of, alone, FakeProfiler(alone), "bf16")
     assert shipped == {"bf16"}
     assert len(profiler.ran) == 1
+    assert profiler.asked == [(1, 1)]
 
 
 @dataclass
 class UntimedProfiler(FakeProfiler):
     """One whose worker dies where layers are timed in place."""
 
-    def in_network(self, recipes: Sequence[Recipe]) -> dict[str, InNetworkTimes]:
+    def in_network(self, recipes: Sequence[Recipe], passes: int) -> dict[str, InNetworkTimes]:
         raise CompileError("timing layers in the network ended as killed")
 
 
@@ -231,6 +237,29 @@ def test_a_layer_that_is_slow_in_place_gets_another_routine(imported_of: Importe
     shipped, profiler = refined(imported_of, alone, FakeProfiler(in_network), "bf16")
     assert types(profiler.ran[0]) == {"bf16"}
     assert shipped == {"f32", "bf16"}
+    assert profiler.asked[:2] == [(1, 1), (1, profiler.passes)]
+
+
+@dataclass
+class DisturbedProfiler(FakeProfiler):
+    """One whose first process is disturbed: a layer takes ten times as long in it as in the others."""
+
+    def _in_network(self, recipe: Recipe) -> InNetworkTimes:
+        found = super()._in_network(recipe)
+        slow = recipe.graph.layers[0].task.key
+        is_first = [passes for _, passes in self.asked] == [1]
+        return InNetworkTimes(
+            {key: seconds * (10 if is_first and key[0] == slow else 1) for key, seconds in found.layers.items()}
+        )
+
+
+def test_what_one_process_tells_alone_selects_no_plan(imported_of: ImportedOf) -> None:
+    alone = by_type(f32=1.5 * UNIT, bf16=UNIT)
+    profiler = DisturbedProfiler(alone)
+    shipped, _ = refined(imported_of, alone, profiler, "bf16")
+    assert shipped == {"bf16"}
+    assert profiler.asked == [(1, 1), (1, profiler.passes)]
+    assert len(profiler.ran) == 1
 
 
 @dataclass

@@ -93,6 +93,7 @@ def test_the_spread_is_that_within_tasks_whatever_factor_these_have() -> None:
         ]
         assert spread_of(tasks) == pytest.approx(0.1, rel=0.2)
     whole = [(ratio, 1.0) for ratio in RATIOS]
+    assert spread_of([whole] * 2) > spread_of([whole] * 8) > 0.8 * spread_of([whole] * 2), "what few tell is doubted"
     assert SPREAD != spread_of([whole, [*whole, (50.0, 1.0)]]) < 0.5
     assert spread_of([[pair] for pair in whole]) == SPREAD
     assert spread_of([whole[:4], whole[4:7]]) == SPREAD
