@@ -15,7 +15,8 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.routines import ROUTINES
 from sartor.costing.listing import list_candidates
 from sartor.errors import SartorError, UnsupportedModelError
-from sartor.frontend.import_job import run_import
+from sartor.frontend.import_job import get_going, run_import
+from sartor.onnx_model.preparing.faster_onnxslim import load_onnxslim
 from sartor.open_sizes.importing import Imported, opened_graph
 from sartor.open_sizes.rounded_windows import rounded_file
 from sartor.runtime.driver.signature import Array
@@ -50,7 +51,10 @@ def run_opened(model: Path, feeds: Mapping[str, Array], module: Path) -> list[Ar
     fits = Fit.of(symbols), Fit.of_small(symbols)
     most = {symbol.name: symbol.most for symbol in symbols}
     networks: list[Imported] = []
+    # What simplifies a model is a process of its own, for each import: a copy of this one need not load it again.
+    load_onnxslim()
     for sizes in (most, *(fit.twin_sizes for fit in fits)):
+        get_going()
         shapes = {name: tuple(sizes.get(f"n{size}", size) for size in array.shape) for name, array in feeds.items()}
         imported = run_import(model, shapes, None)
         if isinstance(imported, WorkerError):
