@@ -21,6 +21,7 @@ from sartor.runtime.manifest_records import (
     read_alternatives,
     read_bound,
     read_caches,
+    read_given,
     read_noise,
     read_prompt,
     read_segments,
@@ -35,14 +36,16 @@ if TYPE_CHECKING:
     from sartor.runtime.driver.cache import Cache, Prompt
     from sartor.runtime.driver.noise import Noise
     from sartor.runtime.driver.state import State
-    from sartor.runtime.files.open_sizes import OpenSize
+    from sartor.runtime.files.open_sizes import GivenSize, OpenSize
     from sartor.runtime.segments.record import Segment
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+GIVEN_FORMAT = 14
+"""The newest format, of manifests with sizes of outputs that follow from those that callers choose: versions that do
+not know it refuse it."""
 LAST_FORMAT = 13
-"""The newest format, of manifests with a function for what is behind the last token of a prompt: versions that do not
-know it refuse it."""
+"""The format of manifests with a function for what is behind the last token of a prompt."""
 SHIFTED_FORMAT = 12
 """The format of manifests with inputs whose sizes are those that callers choose with an offset."""
 COUNTED_FORMAT = 11
@@ -70,7 +73,7 @@ BOUND_SUFFIX = "$bound"
 
 _SHOWN_DIGITS = 40
 # Without them, older versions read the modules that need none.
-_LATER_FIELDS = ("segments", "alternatives", "successor", "sizes", "noise", "states", "caches", "prompt")
+_LATER_FIELDS = ("segments", "alternatives", "successor", "sizes", "given", "noise", "states", "caches", "prompt")
 _SHA256_DIGITS, _HEXADECIMAL = 64, frozenset("0123456789abcdef")
 
 
@@ -114,6 +117,7 @@ class Manifest:
     ``format`` is then ``SWITCHING_FORMAT``;
     ``sizes`` are those that callers choose, which ``inputs`` and ``outputs`` have as None; ``format`` is then
     ``OPEN_FORMAT``, or ``SHIFTED_FORMAT`` if one is a size of an input but for an offset;
+    ``given`` are the sizes of ``outputs`` that follow from these; ``format`` is then ``GIVEN_FORMAT``;
     ``noise`` are those of ``inputs`` that stand for random operators, which sessions draw where callers give none;
     ``format`` is then ``NOISE_FORMAT``;
     ``states`` are pairs of ``outputs`` and ``inputs`` that the module can keep between calls, for which it has further
@@ -143,6 +147,7 @@ class Manifest:
     alternatives: tuple[Alternative, ...] = ()
     successor: dict[str, Any] | None = None
     sizes: tuple[OpenSize, ...] = ()
+    given: tuple[GivenSize, ...] = ()
     noise: tuple[Noise, ...] = ()
     states: tuple[State, ...] = ()
     caches: tuple[Cache, ...] = ()
@@ -179,7 +184,13 @@ class Manifest:
                 raise ValueError(f"no input has the size '{size.name}'")
             if size.multiple < 1:
                 raise ValueError(f"the size '{size.name}' is a multiple of {size.multiple}")
-        if unknown := sorted({noise.name for noise in self.noise} - set(ranks)):
+        ranks, names = {spec.name: len(spec.shape) for spec in self.outputs}, {size.name for size in self.sizes}
+        for given in self.given:
+            if given.axis >= ranks.get(given.output, 0) or not names.issuperset(given.sizes):
+                raise ValueError(
+                    f"a size of the output '{given.output}' does not follow from those that callers choose"
+                )
+        if unknown := sorted({noise.name for noise in self.noise} - {spec.name for spec in self.inputs}):
             raise ValueError(f"no input '{unknown[0]}' takes the noise of that name")
 
     def _check_states(self) -> None:
@@ -385,6 +396,7 @@ def _read(content: object) -> Manifest:
         alternatives=fields.take("alternatives", read_alternatives, ()),
         successor=fields.take("successor", read_successor, None),
         sizes=fields.take("sizes", read_sizes, ()),
+        given=fields.take("given", read_given, ()),
         noise=fields.take("noise", read_noise, ()),
         states=fields.take("states", read_states, ()),
         caches=fields.take("caches", read_caches, ()),
@@ -405,8 +417,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > LAST_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {LAST_FORMAT}; update sartor")
+    if isinstance(found, int) and found > GIVEN_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {GIVEN_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

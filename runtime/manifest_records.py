@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sartor.runtime.driver.cache import Cache, Prompt
     from sartor.runtime.driver.noise import Noise
     from sartor.runtime.driver.state import State
-    from sartor.runtime.files.open_sizes import OpenSize
+    from sartor.runtime.files.open_sizes import GivenSize, OpenSize
     from sartor.runtime.segments.record import Segment
     from sartor.runtime.several.record import Alternative
 
@@ -51,6 +51,13 @@ def read_sizes(content: object, where: str) -> tuple[OpenSize, ...]:
     from sartor.runtime.files.open_sizes import OpenSize
 
     return listed(OpenSize.read)(content, where)
+
+
+def read_given(content: object, where: str) -> tuple[GivenSize, ...]:
+    """The sizes of outputs that follow from those that callers choose."""
+    from sartor.runtime.files.open_sizes import GivenSize
+
+    return listed(GivenSize.read)(content, where)
 
 
 def read_noise(content: object, where: str) -> tuple[Noise, ...]:

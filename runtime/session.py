@@ -35,7 +35,7 @@ from sartor.runtime.runs.owned_outputs import are_arrays, owned, shared_inputs, 
 from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds, result_in
 from sartor.runtime.runs.row_limits import RowLimits
 from sartor.runtime.runs.short_calls import ShortCalls, are_plain
-from sartor.runtime.runs.small import SizedRuns, SmallRuns, is_small, known_shape
+from sartor.runtime.runs.small import SmallRuns, is_small, known_shape
 from sartor.runtime.runs.state_access import NO_PROMPTS, StateAccess
 from sartor.runtime.runs.token_parts import TokenParts
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sartor.runtime.runs.kept_caches import KeptCaches
     from sartor.runtime.runs.kept_states import KeptStates
     from sartor.runtime.runs.passed_caches import PassingProgram
+    from sartor.runtime.runs.sized import SizedRuns
     from sartor.runtime.segments.program import SegmentedProgram
 
 
@@ -130,8 +131,8 @@ class Session(StateAccess):
         self._small: SmallRuns | None = None
         tokens, least = self.prompt_tokens, self.least_prompt_tokens
         self._parts = TokenParts(opened.signatures[0], opened.signatures[1], tokens, least) if tokens else None
-        self._sized = SizedRuns(opened.signature) if opened.sizes and self._has_bound_runs() else None
-        is_stateless = self._sized is not None and opened.states is None
+        self._sized = self._sized_runs(opened)
+        is_stateless = opened.sizes and self._has_bound_runs() and opened.states is None
         self._short = ShortCalls() if is_stateless and not opened.device.blocking else None
         self._inline: Session | None = None
 
@@ -200,12 +201,7 @@ class Session(StateAccess):
         if self._may_keep:
             # Not before the first inference: a process may need no second one.
             self._may_keep = False
-            self._keep_memory(self._signature)
-        elif (sized := self._sized) is not None and are_arrays(feeds):
-            with self._lock:
-                signature = sized.met(feeds, outputs)
-            if signature is not None:
-                self._keep_memory(signature)
+            self._keep_memory()
         return arrays
 
     def run_last(self, output_names: Sequence[str] | None, feeds: Feeds, count: int) -> list[Array]:
@@ -363,31 +359,51 @@ class Session(StateAccess):
         is_one = len(self._signatures) == 1 and self._takeover is None and isinstance(self._program, Program)
         return self._device.host_memory and has_entry and is_one and not self._interface.cuts
 
-    def _small_runs(self, feeds: Feeds) -> SmallRuns | None:
-        """What runs small inputs, if there is such."""
-        if (sized := self._sized) is not None and isinstance(feeds, dict):
-            return sized.of(feeds)
-        return self._small
+    def _sized_runs(self, opened: Opened) -> SizedRuns | None:
+        """What makes runs in memory that is kept for any size; None if a size is known only after the run."""
+        program, manifest = opened.program, opened.manifest
+        if not opened.sizes or manifest is None or not isinstance(program, Program) or not self._has_bound_runs():
+            return None
+        from sartor.runtime.runs.sized import OpenShapes, SizedRuns
 
-    def _keep_memory(self, signature: Signature) -> None:
+        signature = opened.signature
+        shapes = OpenShapes(signature, opened.sizes, manifest.given)
+        prepare = partial(program.prepare, signature.entry + BOUND_SUFFIX)
+        runs = SizedRuns(signature, shapes, opened.device, prepare, self._interface.limits)
+        return runs if shapes.are_known else None
+
+    def _small_runs(self, feeds: Feeds) -> SmallRuns | None:
+        """What runs small inputs, if there is such, or such can be made."""
+        if (sized := self._sized) is None:
+            return self._small
+        shapes = sized.shapes(feeds) if isinstance(feeds, dict) and are_arrays(feeds) else None
+        if shapes is None:
+            return None
+        if (kept := sized.of(shapes)) is not None:
+            return kept
+        self._check_process()
+        with self._lock:
+            try:
+                return sized.make(shapes) if self._sized is sized else None
+            except DeviceError:
+                return None
+
+    def _keep_memory(self) -> None:
         """Keep memory for the inputs and outputs of later runs, if there is any and the session was not closed."""
         if not isinstance(program := self._program, Program):
             return
+        signature = self._signature
         try:
             inputs = [upload(np.zeros(known_shape(spec), spec.numpy_dtype), self._device) for spec in signature.inputs]
             outputs = list(bound_outputs(signature, {}, self._device).values())
         except DeviceError:
             return
-        call = program.prepare(signature.entry + BOUND_SUFFIX, [each.view for each in (*inputs, *outputs)])
-        # The declared shapes, which messages show.
-        runs = SmallRuns(call, self._signature.inputs, inputs, outputs, self._interface.limits)
+        call = program.prepare(signature.entry + BOUND_SUFFIX, [array.view for array in (*inputs, *outputs)])
+        taken, given = ([array.to_host() for array in arrays] for arrays in (inputs, outputs))
+        runs = SmallRuns(call, signature.inputs, taken, given, self._interface.limits)
         with self._lock:
-            if self._program is not program:
-                return
-            if self._sized is None:
+            if self._program is program:
                 self._small = runs
-            else:
-                self._sized.add(signature, runs)
 
     def _run_small(self, small: SmallRuns, feeds: Mapping[str, Array], selected: Sequence[int]) -> list[Array]:
         self._check_process()

@@ -23,6 +23,7 @@ from sartor.policies import ModuleHeader, PlanPolicy
 from sartor.runtime.manifest import (
     CACHES_FORMAT,
     COUNTED_FORMAT,
+    GIVEN_FORMAT,
     MANIFEST_FORMAT,
     NOISE_FORMAT,
     OPEN_FORMAT,
@@ -38,7 +39,7 @@ from sartor.tuning.measuring.benchmark_case import symbol_of
 from sartor.tuning.networks.segments import segments_of
 from sartor.tuning.records.network import network_of
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
-from sartor.tuning.records.signature import open_sizes, value_spec
+from sartor.tuning.records.signature import given_sizes, open_sizes, value_spec
 from sartor.tuning.selection.problem.limits import Amounts, Quantity
 from sartor.tuning.selection.problem.problem import Edge, Value
 from sartor.tuning.selection.problem.selection import Selection
@@ -134,6 +135,7 @@ class Recipe:
             segments=segments,
             network=network_of(self.graph, self.variants, self.home).to_json(),
             sizes=open_sizes(imported.graph.inputs),
+            given=given_sizes(imported.graph.outputs),
             states=imported.states,
             caches=imported.caches,
             format=_format(imported),
@@ -143,6 +145,8 @@ class Recipe:
 
 def _format(imported: ImportedModel) -> int:
     """The oldest format of manifests that describes the module."""
+    if given_sizes(imported.graph.outputs):
+        return GIVEN_FORMAT
     sizes = open_sizes(imported.graph.inputs)
     # The newest one: none before it has offsets, whatever else the module needs.
     if any(place.offset for size in sizes for place in size.places):

@@ -1,7 +1,8 @@
-"""Sizes that callers choose, within the ranges that a module was compiled for."""
+"""Sizes that callers choose, within the ranges that a module was compiled for, and those of outputs that follow."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,12 @@ def _check_size(size: int) -> None:
         raise ValueError(f"{size} is no size")
 
 
-_SIZE = checked(whole, _check_size)
+def _check_divisor(divisor: int) -> None:
+    if divisor < 1:
+        raise ValueError(f"{divisor} divides no size")
+
+
+_SIZE, _DIVISOR = checked(whole, _check_size), checked(whole, _check_divisor)
 
 
 @dataclass(frozen=True)
@@ -113,3 +119,44 @@ class OpenSize:
             raise UsageError(
                 f"{taken}, but the module takes {self}; compile it with a range of --shape that has the size"
             )
+
+
+@dataclass(frozen=True)
+class GivenSize:
+    """A size of an output: ``factor`` times the product of sizes that callers choose, plus ``offset``, divided and
+    rounded down.
+
+    Attributes:
+        output: the output's name.
+        axis: number of the dimension.
+        sizes: names of those that callers choose.
+    """
+
+    output: str
+    axis: int
+    sizes: tuple[str, ...]
+    factor: int
+    offset: int
+    divisor: int
+
+    @staticmethod
+    def read(content: object, where: str = "") -> GivenSize:
+        """The fields of JSON data.
+
+        Raises:
+            FieldError: if they are not those of such a size.
+        """
+        fields = Fields(content, where)
+        output, axis, sizes = (
+            fields.take("output", text),
+            fields.take("axis", _SIZE),
+            fields.take("sizes", listed(text)),
+        )
+        factor, offset = fields.take("factor", whole), fields.take("offset", whole)
+        size = GivenSize(output, axis, sizes, factor, offset, fields.take("divisor", _DIVISOR))
+        fields.end()
+        return size
+
+    def at(self, chosen: Mapping[str, int]) -> int:
+        """The size where callers choose these."""
+        return (self.factor * math.prod(chosen[name] for name in self.sizes) + self.offset) // self.divisor

@@ -17,7 +17,7 @@ from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declara
 from sartor.runtime.driver.state import State
 from sartor.runtime.foreign import read_signature
 from sartor.runtime.manifest import (
-    LAST_FORMAT,
+    GIVEN_FORMAT,
     STATES_FORMAT,
     Manifest,
     find_manifest,
@@ -29,6 +29,7 @@ from sartor.runtime.several.record import Alternative
 Make = Callable[..., Manifest]
 _OUTPUT = {"name": "y", "dtype": "int8", "shape": [3]}
 _COUNT = {"name": "sartor.count:0:y", "dtype": "int64", "shape": []}
+_GIVEN = {"output": "sum", "axis": 0, "sizes": ["rows"], "factor": 1, "offset": 0, "divisor": 1}
 
 
 def test_it_comes_back_as_it_was_written(model: Path, make_manifest: Make) -> None:
@@ -140,6 +141,9 @@ def test_a_plan_json_cannot_hold_is_refused(make_manifest: Make) -> None:
             r"bound\.0: .*300 is not a value",
         ),
         ("bound", [{"spec": {"name": "s", "dtype": "int8", "shape": [2]}, "values": [1]}], "not a value of int8"),
+        ("given", [_GIVEN], "a size of output 'sum' does not follow from those that callers choose"),
+        ("given", [{**_GIVEN, "sizes": [], "axis": 2}], "a size of output 'sum' does not follow"),
+        ("given", [{**_GIVEN, "divisor": 0}], r"given\.0\.divisor: 0 divides no size"),
         ("surprise", 1, "surprise"),
     ],
 )
@@ -156,7 +160,7 @@ def test_text_that_is_no_manifest_is_refused(text: str) -> None:
 
 
 def test_a_newer_format_asks_for_an_update(make_manifest: Make) -> None:
-    content = json.loads(make_manifest().to_json()) | {"format": LAST_FORMAT + 1, "surprise": 1}
+    content = json.loads(make_manifest().to_json()) | {"format": GIVEN_FORMAT + 1, "surprise": 1}
     with pytest.raises(UsageError, match="update sartor"):
         Manifest.from_json(json.dumps(content))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sartor.codegen.ir.layer import ENTRY, NetworkValue
 from sartor.codegen.ir.sizes.dims import Extent, Symbol
 from sartor.runtime.driver.signature import Signature, TensorSpec
-from sartor.runtime.files.open_sizes import OpenSize, Place
+from sartor.runtime.files.open_sizes import GivenSize, OpenSize, Place
 
 
 def net_signature(values: tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]) -> Signature:
@@ -31,4 +31,14 @@ def open_sizes(inputs: Sequence[NetworkValue]) -> tuple[OpenSize, ...]:
     return tuple(
         OpenSize(symbol.name, symbol.least, symbol.most, symbol.multiple, tuple(sources))
         for symbol, sources in places.items()
+    )
+
+
+def given_sizes(outputs: Sequence[NetworkValue]) -> tuple[GivenSize, ...]:
+    """The sizes of a network's outputs that follow from those that its callers choose."""
+    return tuple(
+        GivenSize(value.name, axis, tuple(symbol.name for symbol in dim.symbols), dim.factor, dim.offset, dim.divisor)
+        for value in outputs
+        for axis, dim in enumerate(value.type.dims or ())
+        if isinstance(dim, Extent)
     )

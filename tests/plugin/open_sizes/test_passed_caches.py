@@ -18,7 +18,7 @@ from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.files.open_sizes import Place
-from sartor.runtime.manifest import SHIFTED_FORMAT, Manifest, read_manifest
+from sartor.runtime.manifest import GIVEN_FORMAT, Manifest, read_manifest
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
@@ -87,7 +87,7 @@ def test_caches_of_any_length_are_taken_and_given(artifact: Artifact, model: Pat
 def test_the_manifest_says_how_long_caches_are(artifact: Artifact) -> None:
     manifest = read_manifest(artifact.path)
     (size,) = manifest.sizes
-    assert manifest.format == SHIFTED_FORMAT
+    assert manifest.format == GIVEN_FORMAT
     assert {*size.places} == {Place("attention_mask", 1), Place(KEY, 2, -1), Place(VALUE, 2, -1)}
     assert Manifest.from_json(manifest.to_json()) == manifest
     ran = parsed(call("sartor", "run", artifact.path, "--size", "positions=3", "--json"))

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.runs import owned_outputs
-from sartor.runtime.runs.small import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, SizedRuns, SmallRuns, is_small
+from sartor.runtime.runs.small import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, is_small
 from sartor.runtime.session import Session
 
 Feeds = dict[str, Array]
@@ -200,61 +199,3 @@ def test_masked_arrays_are_refused_by_later_runs_too(small: Path, feeds: Feeds) 
         session.run(None, feeds)
         with pytest.raises(UsageError, match="input 'x' is a masked array"):
             session.run(None, {**feeds, "x": masked})
-
-
-def sized() -> tuple[SizedRuns, Callable[[int], Feeds], Callable[[int], Signature | None]]:
-    """Runs of a model whose input has some number of MiB and as many rows, its feeds, and what notes a run."""
-    inputs, outputs = (TensorSpec("x", "float32", (None, 1 << 18)),), (TensorSpec("y", "float32", (None,)),)
-    runs = SizedRuns(Signature("main", inputs, outputs))
-
-    def feeds(count: int) -> Feeds:
-        return {"x": np.broadcast_to(np.float32(0), (count, 1 << 18))}
-
-    def met(count: int) -> Signature | None:
-        return runs.met(feeds(count), [Mock(shape=(count,))])
-
-    return runs, feeds, met
-
-
-def test_sizes_that_were_met_twice_are_kept() -> None:
-    runs, feeds, met = sized()
-    assert met(3) is None
-    found = met(3)
-    assert found is not None
-    assert ([each.shape for each in found.inputs], [each.shape for each in found.outputs]) == ([(3, 1 << 18)], [(3,)])
-    assert [met(5), met(5)] == [None, None], "they are not small"
-    kept = Mock(spec=SmallRuns)
-    runs.add(found, kept)
-    assert runs.of(feeds(3)) is kept
-    assert runs.of({"z": feeds(3)["x"]}) is None
-    assert runs.of({"x": feeds(3)["x"].tolist()}) is None
-
-
-def test_what_was_not_used_for_longest_makes_room_and_has_to_be_met_twice_again() -> None:
-    runs, feeds, met = sized()
-    for count in (1, 2, 3):
-        signature = [met(count), met(count)][1]
-        assert signature is not None
-        runs.add(signature, Mock(spec=SmallRuns))
-    assert runs.of(feeds(1)) is not None
-    signature = [met(4), met(4)][1]
-    assert signature is not None
-    runs.add(signature, Mock(spec=SmallRuns))
-    assert [runs.of(feeds(count)) is not None for count in (1, 2, 3, 4)] == [True, False, False, True]
-    assert met(2) is None
-    assert met(2) is not None
-
-
-def test_sizes_in_turn_that_are_too_many_together_do_not_drop_each_other() -> None:
-    """Each call built memory anew, and none was used."""
-    row, turns = 1 << 16, 10
-    inputs, outputs = (TensorSpec("x", "float32", (None, row)),), (TensorSpec("y", "float32", (1,)),)
-    runs, built, hits = SizedRuns(Signature("main", inputs, outputs)), 0, 0
-    for rows in (12, 11, 10) * turns:
-        feeds = {"x": np.broadcast_to(np.float32(0), (rows, row))}
-        if runs.of(feeds) is not None:
-            hits += 1
-        elif (signature := runs.met(feeds, [Mock(shape=(1,))])) is not None:
-            runs.add(signature, Mock(spec=SmallRuns))
-            built += 1
-    assert (built, hits) == (2, 2 * (turns - 2))
