@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sartor.codegen.ir.target import Target
@@ -17,8 +17,9 @@ _COMPILE = entry_point(compile_cases)
 # Each process that compiles at a time gets about so many pieces of a round, and none is smaller than this.
 _PIECES, _LEAST_IN_A_PIECE = 2, 4
 # Each process that compiles at a time gets about so many compilations of a round, of so many variants: more would take
-# long to repeat if one variant ends the process, fewer do not pay for what every compilation costs.
-_BATCHES, _LEAST_IN_A_BATCH, _MOST_IN_A_BATCH = 2, 4, 24
+# long to repeat if one variant ends the process, fewer do not pay for what every compilation costs, and a second one
+# costs more than what processes wait for each other at the end.
+_BATCHES, _LEAST_IN_A_BATCH, _LEAST_IN_A_SECOND, _MOST_IN_A_BATCH = 2, 4, 6, 24
 # Time to measure a case that was compiled.
 _MEASURING_SECONDS = 0.25
 
@@ -70,22 +71,22 @@ class CaseCompiler:
     def _batches_compiled(
         self, pieces: Sequence[BenchmarkCase], batches: Sequence[list[int]], directory: Path
     ) -> Iterator[tuple[list[int], JobResult]]:
-        target, deadline = self.target, self.deadline
+        deadline = self.deadline
         if deadline is not None:
             # Leave time to measure what is compiled.
             deadline -= _MEASURING_SECONDS * len(pieces)
-        jobs = [
-            (str(index), {"cases": [pieces[number] for number in numbers], "target": target, "directory": directory})
-            for index, numbers in enumerate(batches)
-        ]
+        cases = [[pieces[number] for number in numbers] for numbers in batches]
         if len(batches) > 1 and self._probe_path is None:
-            # Whoever measures waits for it. That it fails is told by ``probe``.
-            jobs.append((PROBE.key, self._probing(directory)))
+            # Whoever measures waits for it, and it takes little in a module with others. That it fails ``probe`` tells.
+            cases[0].append(PROBE)
+        jobs = [(str(index), self._compiling(each, directory)) for index, each in enumerate(cases)]
         for result in self.pool.map_unordered(_COMPILE, jobs, self.timeout, deadline=deadline):
-            if result.job_id != PROBE.key:
-                yield batches[int(result.job_id)], result
-            elif result.status is JobStatus.OK and (modules := result.value[0].modules):
-                (self._probe_path,) = modules.values()
+            numbers = batches[int(result.job_id)]
+            if result.status is JobStatus.OK:
+                for probed in result.value[len(numbers) :]:
+                    (self._probe_path,) = probed.modules.values() or (None,)
+                result = replace(result, value=result.value[: len(numbers)])
+            yield numbers, result
 
     def _batches(self, pieces: Sequence[BenchmarkCase]) -> list[list[int]]:
         """Indices of the pieces that are compiled at a time. A GPU's driver compiles all of a module that is loaded,
@@ -120,7 +121,10 @@ class CaseCompiler:
         return self._probe_path
 
     def _probing(self, directory: Path) -> dict[str, object]:
-        return {"cases": [PROBE], "target": self.target, "directory": directory}
+        return self._compiling([PROBE], directory)
+
+    def _compiling(self, cases: Sequence[BenchmarkCase], directory: Path) -> dict[str, object]:
+        return {"cases": cases, "target": self.target, "directory": directory}
 
 
 def batch_count(variants: int, at_once: int) -> int:
@@ -129,7 +133,7 @@ def batch_count(variants: int, at_once: int) -> int:
     One more than a multiple of these would be compiled while all other processes wait.
     """
     least = -(-variants // _MOST_IN_A_BATCH)
-    most = min(_BATCHES * at_once, variants // _LEAST_IN_A_BATCH)
+    most = min(variants // _LEAST_IN_A_BATCH, max(at_once, min(_BATCHES * at_once, variants // _LEAST_IN_A_SECOND)))
     if max(least, most) <= at_once:
         return max(least, most, 1)
     return max(-(-least // at_once), most // at_once) * at_once

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +19,10 @@ from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.mlir import iree_compiler
 from sartor.runtime.driver.device import open_device
 from sartor.tuning.measuring import case_data
-from sartor.tuning.measuring.benchmark_case import BenchmarkCase
-from sartor.tuning.measuring.case_compiler import batch_count
-from sartor.tuning.measuring.compile_job import batched, compile_cases, divided
+from sartor.tuning.measuring.benchmark_case import PROBE, BenchmarkCase
+from sartor.tuning.measuring.case_compiler import CaseCompiler, batch_count
+from sartor.tuning.measuring.compile_job import CompiledCase, batched, compile_cases, divided
+from sartor.tuning.workers.pool import Job, JobResult, JobStatus, WorkerPool
 from tests.tuning.measuring.test_tuner import ADD, BODY, case, variant
 
 TENSOR = TensorType((64, 32), "f32")
@@ -92,10 +95,37 @@ def test_all_processes_end_together(variants: int, at_once: int) -> None:
 
 @pytest.mark.parametrize(
     ("variants", "at_once", "count"),
-    [(3, 2, 1), (8, 2, 2), (12, 2, 2), (16, 2, 4), (97, 2, 6), (120, 2, 6)],
+    [(3, 2, 1), (8, 2, 2), (12, 2, 2), (20, 2, 2), (24, 2, 4), (97, 2, 6), (120, 2, 6)],
 )
 def test_batches_are_neither_too_small_nor_too_large(variants: int, at_once: int, count: int) -> None:
     assert batch_count(variants, at_once) == count
+
+
+class NotingPool(WorkerPool):
+    """Notes the keys of the cases that are compiled together; a file stands for all modules."""
+
+    def __init__(self, module: Path) -> None:
+        super().__init__(2)
+        self.together: list[list[str]] = []
+        self._module = module
+
+    def map_unordered(self, function: str, jobs: Iterable[Job], timeout: float, **_: Any) -> Iterator[JobResult]:
+        for job_id, arguments in jobs:
+            self.together.append([each.key for each in arguments["cases"]])
+            compiled = [CompiledCase({each.variants[0].descriptor: self._module}, {}) for each in arguments["cases"]]
+            yield JobResult(job_id, JobStatus.OK, compiled, "", 0.0)
+
+
+def test_the_probe_is_compiled_beside_variants(tmp_path: Path) -> None:
+    module = tmp_path / "module.vmfb"
+    module.touch()
+    pool = NotingPool(module)
+    compiler = CaseCompiler(pool, Target.create("cpu"), 60.0, None)
+    pieces = [case(*(variant(str(number), ADD) for number in range(8)), key=str(key)) for key in range(2)]
+    found = [(number, compiled) for number, compiled, _ in compiler.compile(pieces, tmp_path)]
+    assert found == [(number, CompiledCase({"0": module}, {})) for number in range(2)]
+    assert compiler.probe(tmp_path) == module
+    assert sorted(key for keys in pool.together for key in keys) == sorted(["0", "1", PROBE.key])
 
 
 @pytest.mark.parametrize(
