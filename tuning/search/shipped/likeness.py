@@ -92,8 +92,10 @@ def predicted_seconds(
     analytic = [analytic_seconds(facts, each, core) for each in variants]
     if model is None:
         return analytic
-    learned = _learned(facts, variants, model, seen, core)
+    comparable = [_comparable(variant, seen) for variant in variants]
+    learned = _learned(facts, variants, comparable, model, core)
     known = [kin(each) in seen for each in variants]
+    told = [kin(other) in seen for other in comparable]
     families = {family for _, family, *_ in seen}
     # Kernels that take no longer than the least task tell of no pace.
     paces = [
@@ -104,7 +106,7 @@ def predicted_seconds(
     pace = median(paces or [1.0])
     has_codes = any(each.traits.reads_codes for each in variants)
 
-    def predicted(variant: DescribedVariant, found: float, own: float, *, is_known: bool) -> float:
+    def predicted(variant: DescribedVariant, found: float, own: float, *, is_known: bool, is_told: bool) -> float:
         traits = variant.traits
         found = max(found, _START, lowered_seconds(facts, variant, core)) + stepping_seconds(facts, variant, core)
         is_lowered_open = is_open and traits.starts_steps
@@ -116,22 +118,26 @@ def predicted_seconds(
             return model.pace * own
         if (traits.fuses or traits.opens) and traits.estimate is not None:
             return max(own, _START)
-        is_alone = traits.family is not None and traits.family not in families
+        is_alone = traits.family is not None and traits.family not in families and not is_told
         has_model = traits.cost is not None or (is_alone and traits.estimate is not None)
         return _START + pace * own if (is_alone or traits.instruction is not None) and has_model else found
 
     return [
-        predicted(each, found, own, is_known=is_known)
-        for each, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
+        predicted(each, found, own, is_known=is_known, is_told=is_told)
+        for each, found, own, is_known, is_told in zip(variants, learned, analytic, known, told, strict=True)
     ]
 
 
 def _learned(
-    facts: str, variants: Sequence[DescribedVariant], model: CostModel, seen: Set[Kin], core: Core
+    facts: str,
+    variants: Sequence[DescribedVariant],
+    comparable: Sequence[DescribedVariant],
+    model: CostModel,
+    core: Core,
 ) -> list[float]:
-    """What a learned model predicts; for kernels that it has not ``seen`` and that traits compare with others, as those
-    by narrower filters with wide ones, what it predicts for these, times the ratio of the analytic models of both."""
-    comparable = [_comparable(variant, seen) for variant in variants]
+    """What a learned model predicts; for kernels whose like it has not seen and that traits compare with others, as
+    those by narrower filters with wide ones, what it predicts for these, times the ratio of the analytic models of
+    both."""
     return [
         seconds * (1.0 if other is variant else _by_comparable(facts, variant, other, core))
         for variant, other, seconds in zip(variants, comparable, model.seconds(facts, comparable), strict=True)
