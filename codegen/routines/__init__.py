@@ -95,6 +95,8 @@ TABLE: tuple[Row, ...] = (
     Row((by.BLOCK_WORDS,), (*of.ROUNDED_WORD_BLOCKS, *of.ROUNDED_PAIR_BLOCKS)),
     Row((by.PRODUCT,), (of.FACTOR_DOTS,)),
     Row((by.FUSED_WINOGRAD,), (of.I8_BFLOAT, of.I8_DOTS)),
+    # Before windows that take as long by a model, where what they read and write decides.
+    Row((by.WORD_WINDOW,), (of.I8_WIDE_WORD_PAIRS,)),
     Row((*_CONTRACTIONS, by.CONVERTED_WINDOW, *_MOVING, by.ELEMENTWISE, by.TABLE), (of.I8,)),
     Row(_LOWERED, (of.I8_STORED,)),
     Row((by.NEON,), (of.I8_MATRIX, of.I8_NEON, of.WHOLE_MATRIX, of.WHOLE_NEON)),

@@ -60,7 +60,7 @@ from sartor.codegen.routines.vector.recurrent import Recurrent
 from sartor.codegen.routines.vector.rowwise import Rowwise
 from sartor.codegen.routines.vector.separable import FusedSeparable
 from sartor.codegen.routines.vector.single import FewChannels, SingleChannel
-from sartor.codegen.routines.vector.window import ConvertedWindow, SlidingWindow
+from sartor.codegen.routines.vector.window import ConvertedWindow, PairedWindow, SlidingWindow
 from sartor.codegen.routines.widened.pairs import WordPairConvolution, WordPairProduct
 
 _CPU, _VULKAN, _CUDA = ("cpu",), ("vulkan",), ("cuda",)
@@ -187,6 +187,7 @@ WINDOW = Algorithm("window", kernel(SlidingWindow), "", Work.WINDOWS, _BOTH, _VE
 CONVERTED_WINDOW = Algorithm(
     "converted_window", kernel(ConvertedWindow), "only 8 bits take several instructions to become f32", Work.WINDOWS
 )
+WORD_WINDOW = Algorithm("window_word_pairs", kernel(PairedWindow), _WORDS)
 JOIN = Algorithm("join", kernel(Join), "", Work.MOVES, _BOTH, _VECTORS)
 JOIN_SLICES = Algorithm("join_slices", kernel(JoinSlices), "", Work.MOVES, _BOTH)
 JOIN_ENLARGED = Algorithm("join_enlarged", kernel(JoinEnlarged), "", Work.MOVES, _BOTH)

@@ -72,6 +72,22 @@ def pack_pairs(
     return _packed(steps, 0, (height, width, pairs), panel, lanes, element)
 
 
+def pack_pair_windows(
+    channels: int, kernel: tuple[int, int], panel: int, lanes: int, element: WordPairElement
+) -> PairPacking:
+    """Pack ``[C, KH, KW]`` to ``[panel, KH, KW / 2, channel, 2]``, filled up with zeros.
+
+    Raises:
+        RejectionError: if sums may exceed 32 bits, or there is one tap in a row.
+    """
+    height, width = kernel
+    taps = TensorType((channels, width, height, 1), "f32")
+    packed = pack_pairs(taps, panel, lanes, element)
+    (quantise,) = packed.packing
+    steps: tuple[Step, ...] = (Transpose((0, 2, 1)), Reshape(taps.shape), *quantise.steps)
+    return replace(packed, packing=(replace(quantise, steps=steps),))
+
+
 def pack_pair_matrix(matrix: TensorType, panel: int, lanes: int, element: WordPairElement) -> PairPacking:
     """Pack ``[K, N]`` to ``[panel, K / 2, channel, 2]``, filled up with zeros.
 

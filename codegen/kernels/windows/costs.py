@@ -17,6 +17,7 @@ _ROW_INSTRUCTIONS = 12
 _STORE_INSTRUCTIONS = 3
 # Measured in MobileNetV2: 0.65 to 0.8.
 _CONVERTED_ONCE = 0.75
+_PAIRED = 0.63
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,14 @@ class ConvertedCost(WindowCost):
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         return _CONVERTED_ONCE * super().cycles(sizes, parameters, core)
+
+
+@dataclass(frozen=True)
+class PairedCost(WindowCost):
+    """The cost of windows over 8 bits whose pixels are multiplied in pairs of 16 bits."""
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        return _PAIRED * super().cycles(sizes, parameters, core)
 
 
 @dataclass(frozen=True)

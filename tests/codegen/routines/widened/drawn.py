@@ -31,6 +31,7 @@ class Drawn:
         pads: above, left, below and right.
         extreme: whether all numbers are at the ends of their types, so that sums are as large as they can be.
         zero: zero point of the image.
+        is_apart: whether each channel is convolved by itself.
     """
 
     image: tuple[int, ...]
@@ -41,11 +42,13 @@ class Drawn:
     pads: tuple[int, ...]
     extreme: bool
     zero: int
+    is_apart: bool = False
 
     @property
     def filters(self) -> tuple[int, ...]:
         """Shape of the filters."""
-        return (self.channels, self.image[1], *self.kernel) if self.kernel else (self.image[1], self.channels)
+        depth = 1 if self.is_apart else self.image[1]
+        return (self.channels, depth, *self.kernel) if self.kernel else (depth, self.channels)
 
 
 Wrong = tuple[str, str, Drawn, float]
@@ -71,6 +74,21 @@ def drawn(seed: int) -> Drawn:
     image = (some(1, 2), depth, reach[0] + some(0, 9), reach[1] + some(0, 9))
     pads = (0, 0, 0, 0) if seed % 4 == 1 else tuple(some(0, 3) for _ in range(4))
     return Drawn(image, channels, kernel, strides, dilations, pads, extreme, zero)
+
+
+def drawn_apart(seed: int) -> Drawn:
+    """A depthwise convolution of random sizes, of windows one or two pixels apart and two or more taps wide."""
+    random = np.random.default_rng(seed)
+
+    def some(least: int, most: int) -> int:
+        return int(random.integers(least, most, endpoint=True))
+
+    kernel, strides = (some(1, 5), some(2, 7)), (some(1, 3), some(1, 2))
+    channels = some(2, 70)
+    zero = (-128, 127, 0, some(-128, 127))[some(0, 3)]
+    image = (some(1, 2), channels, kernel[0] + some(0, 9), kernel[1] + some(0, 19))
+    pads = tuple(some(0, 4) for _ in range(4))
+    return Drawn(image, channels, kernel, strides, (1, 1), pads, bool(seed % 3 == 0), zero, is_apart=True)
 
 
 def numbers(shape: tuple[int, ...], ends: tuple[int, int], seed: int, *, extreme: bool) -> Array:
@@ -100,7 +118,12 @@ def model_of(layers: Mapping[int, Drawn], weights: Mapping[int, Array] | None = 
         outputs.append(f"y{seed}")
         given = [f"x{seed}", f"w{seed}"]
         if of.kernel:
-            sizes = {"strides": of.strides, "dilations": of.dilations, "pads": of.pads}
+            sizes: dict[str, tuple[int, ...] | int] = {
+                "strides": of.strides,
+                "dilations": of.dilations,
+                "pads": of.pads,
+                "group": of.channels if of.is_apart else 1,
+            }
             nodes.append(node("Conv", given, [f"y{seed}"], name=f"layer{seed}", **sizes))
         else:
             nodes.append(node("MatMul", given, [f"y{seed}"], name=f"layer{seed}"))
@@ -117,6 +140,8 @@ def expected(of: Drawn, image: Array, weights: Array) -> Array:
     reach = [(size - 1) * step + 1 for size, step in zip(of.kernel, of.dilations, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=(2, 3))
     windows = windows[:, :, :: of.strides[0], :: of.strides[1], :: of.dilations[0], :: of.dilations[1]]
+    if of.is_apart:
+        return np.asarray(np.einsum("ncxyhw,chw->ncxy", windows, factors[:, 0]), np.float32)
     sums: Array = np.einsum("ncxyhw,ochw->noxy", windows, factors)
     return sums.astype(np.float32)
 
