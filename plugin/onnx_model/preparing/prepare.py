@@ -149,14 +149,15 @@ NORMALISE: tuple[Rewrite, ...] = (
 )
 # Upgrading old operators requires known ranks, so values and shapes of inputs are bound before. Windows that ONNX's
 # inference counts wrongly are dropped before the shapes behind them are read, and those that values of inputs decide
-# are forgotten before. Selections of constants are sorted before they are folded. Operands are checked while nodes are
-# the user's own.
+# are forgotten before. Selections of constants are sorted before they are folded. Declared shapes may contradict sizes
+# that are known when constants are folded. Operands are checked while nodes are the user's own.
 MODERNISE: tuple[Rewrite, ...] = (
     forget_contradicted,
     forget_decided,
     drop_windows,
     sort_selections,
     fold_constants,
+    forget_contradicted,
     declare_noise,
     expand_experimental,
     expand_preview,

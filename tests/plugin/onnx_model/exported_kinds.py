@@ -63,6 +63,14 @@ CONTRADICTING = {
     "rows of a flattened image": Form(
         17, "g (float[2,3,4] x) => (float[6,12] y) { r = Relu(x) y = Flatten<axis=1>(r) }", {"x": weights(2, 3, 4)}
     ),
+    "sizes computed from a shape": Form(
+        17,
+        """g (float[1,2,20,30] x) => (float[1,2,13,21] y) <float k = {0.7}> {
+            s = Shape<start=2>(x) f = Cast<to=1>(s) m = Mul(f, k) n = Floor(m) z = Cast<to=7>(n)
+            h = Shape<end=2>(x) t = Concat<axis=0>(h, z) y = Resize<mode="cubic">(x, , , t)
+        }""",
+        {"x": weights(1, 2, 20, 30)},
+    ),
 }
 
 DECIMAL_SIZES = {
