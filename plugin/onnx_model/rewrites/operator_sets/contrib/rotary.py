@@ -64,6 +64,9 @@ def _angles(emit: Emitter, places: tuple[int, ...], length: int) -> tuple[str, s
 def turned_pairs(emit: Emitter, value: str, angles: tuple[str, str], shape: list[int], *, is_interleaved: bool) -> str:
     """Pairs of elements turned by their angles; pairs are neighbours, or lie half the width apart.
 
+    The other element of each is gathered, which is computed with the products. Parts that are computed apart and joined
+    are copied one after the other.
+
     Args:
         emit: of the node.
         value: [batch, length, heads, width], which is ``shape``.
@@ -71,18 +74,18 @@ def turned_pairs(emit: Emitter, value: str, angles: tuple[str, str], shape: list
         shape: sizes of the value.
         is_interleaved: whether pairs are neighbours.
     """
-    paired = [*shape[:3], shape[3] // 2, 2] if is_interleaved else [*shape[:3], 2, shape[3] // 2]
+    half = shape[3] // 2
+    paired = [*shape[:3], half, 2] if is_interleaved else [*shape[:3], 2, half]
     axis = 4 if is_interleaved else 3
     pairs = emit("Reshape", value, emit.constant(paired, "pairs"), part="pairs")
-    axes, (cosine, sine) = emit.constant([axis], "pair_axis"), angles
-    ones = emit.constant([1, 1], "ones")
-    halves = emit.many("Split", pairs, ones, part="halves", outputs=("", ""), axis=axis)
-    real, imaginary = (emit("Squeeze", half, axes, part="half") for half in halves)
-    left = emit("Sub", emit("Mul", real, cosine, part="rc"), emit("Mul", imaginary, sine, part="is"), part="real")
-    right = emit("Add", emit("Mul", real, sine, part="rs"), emit("Mul", imaginary, cosine, part="ic"), part="imaginary")
-    both = [emit("Unsqueeze", each, axes, part="whole") for each in (left, right)]
-    joined = emit("Concat", *both, part="turned", axis=axis)
-    return emit("Reshape", joined, emit.constant(shape, "turned_shape"), part="width")
+    axes = emit.constant([axis], "pair_axis")
+    cosine, sine = (emit("Unsqueeze", each, axes, part="of_pairs") for each in angles)
+    is_real = emit.constant(np.reshape([True, False], [2] if is_interleaved else [2, 1]), "is_real", bool)
+    signed = emit("Where", is_real, emit("Neg", sine, part="negated"), sine, part="signed")
+    others = emit("Gather", pairs, emit.constant([1, 0], "others"), part="others", axis=axis)
+    added = emit("Mul", others, signed, part="added")
+    turned = emit("Add", emit("Mul", pairs, cosine, part="kept"), added, part="turned")
+    return emit("Reshape", turned, emit.constant(shape, "turned_shape"), part="width")
 
 
 ROTARY: Mapping[str, Lowering] = {"RotaryEmbedding": _rotary}
