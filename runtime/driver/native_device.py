@@ -156,7 +156,7 @@ class _HostMapping:
             "version": 3,
             "typestr": "|u1",
             "shape": contents.shape,
-            "data": (contents.ctypes.data, False),
+            "data": (contents.__array_interface__["data"][0], False),
         }
 
     def __del__(self) -> None:

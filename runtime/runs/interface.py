@@ -63,6 +63,8 @@ class Interface:
         self.cuts = find_cuts([spec.name for spec in self._signature.outputs])
         """Outputs that are as large as they can be, with those that count what is valid of them."""
         self._positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
+        self._names = {spec.name for spec in self._signature.inputs}
+        self._varying = _varying([each.inputs for each in signatures])
 
     def inputs(self) -> list[NodeArg]:
         """The inputs in order; a size in which plans differ is None."""
@@ -105,6 +107,9 @@ class Interface:
             raise UsageError(f"feeds is of type {type(feeds).__name__}, expected arrays by input name")
         if len(self._signatures) == 1:
             return self._signature
+        for signature, varying in zip(self._signatures, self._varying, strict=True):
+            if all(getattr(feeds.get(spec.name), "shape", None) == spec.shape for spec in varying):
+                return signature
         from sartor.runtime.several.choice import fitting
 
         check_names(self._signature.inputs, list(feeds))
@@ -118,7 +123,8 @@ class Interface:
             DeviceError: if the device has no memory left.
         """
         specs = signature.inputs
-        check_names(specs, list(feeds))
+        if feeds.keys() != self._names:
+            check_names(specs, list(feeds))
         arrays = [self._checked(spec, feeds[spec.name]) for spec in specs]
         if self._sizes:
             shapes = {spec.name: array.shape for spec, array in zip(specs, arrays, strict=True)}
@@ -129,7 +135,8 @@ class Interface:
 
     @staticmethod
     def _checked(spec: TensorSpec, value: Array | DeviceArray) -> Array | DeviceArray:
-        array = value if isinstance(value, DeviceArray) else plain_array(value, f"input '{spec.name}'")
+        is_plain = type(value) is np.ndarray or isinstance(value, DeviceArray)
+        array = value if is_plain else plain_array(value, f"input '{spec.name}'")
         check_array(spec, array.dtype, array.shape)
         return array
 
@@ -164,6 +171,14 @@ class Interface:
         if spec is None or None in spec.shape:
             raise UsageError(f"the model has no input '{input_name}' of static shape")
         return upload(np.zeros([size or 0 for size in spec.shape], spec.numpy_dtype), self._device)
+
+
+def _varying(inputs: Sequence[Sequence[TensorSpec]]) -> list[list[TensorSpec]]:
+    """Of each signature's inputs those that have another shape in another one."""
+    return [
+        [spec for spec, *others in zip(own, *inputs, strict=True) if {spec.shape} != {each.shape for each in others}]
+        for own in inputs
+    ]
 
 
 def _node_args(specs: Sequence[TensorSpec]) -> list[NodeArg]:

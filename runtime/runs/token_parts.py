@@ -61,16 +61,17 @@ class TokenParts:
     def __init__(self, one: Signature, many: Signature, tokens: int, least: int) -> None:
         self._many, self._tokens, self._least = many, tokens, least
         self._taken, self._given = _places(one.inputs, many.inputs), _places(one.outputs, many.outputs)
+        self._ranks = {spec.name: len(spec.shape) for spec in many.inputs}
         self._rows = {
             spec.name: tuple(axis for axis, size in enumerate(spec.shape) if size is None) for spec in one.inputs
         }
 
     def arrays(self, feeds: object) -> dict[str, Array]:
         """The inputs of a run with so many tokens that no plan takes them at once; nothing for other runs."""
-        if not isinstance(feeds, Mapping) or feeds.keys() != {spec.name for spec in self._many.inputs}:
+        if not isinstance(feeds, Mapping) or feeds.keys() != self._ranks.keys():
             return {}
         inputs = {name: array for name, array in feeds.items() if isinstance(array, np.ndarray)}
-        if len(inputs) < len(feeds) or any(inputs[spec.name].ndim != len(spec.shape) for spec in self._many.inputs):
+        if len(inputs) < len(feeds) or any(inputs[name].ndim != rank for name, rank in self._ranks.items()):
             return {}
         return inputs if self._count(inputs) not in (0, 1, self._tokens) else {}
 
@@ -88,8 +89,7 @@ class TokenParts:
             for name, array in given.items()
             if name in self._taken
         }
-        ranks = {spec.name: len(spec.shape) for spec in self._many.inputs}
-        is_part = {name: len(array.shape) for name, array in arrays.items()} == ranks
+        is_part = {name: len(array.shape) for name, array in arrays.items()} == self._ranks
         if not is_part or self._count(arrays) != self._tokens:
             raise UsageError(f"the inputs are no part of a prompt, which has {self._tokens} tokens")
         if not 1 <= count <= self._tokens:

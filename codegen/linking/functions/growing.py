@@ -242,26 +242,27 @@ class _Step:
         symbol = f"{storage.entry.name}{STATEFUL_SUFFIX}"
         taken = [f"%in{index}" for index in self._taken]
         imports, body = [*self._imports()], [*self._body()]
-        many = len(given) > 1
+        # Rows are written also where no layer reads the cache behind them.
+        caches = [*self._read]
+        ends = [*(self._returned[index] for index in given), *caches]
+        held = [storage.types[self._read[cache]] for cache in caches]
         exports = [
-            f"%o{index} = hal.tensor.export %b{f'#{number}' if many else ''} {quoted(outputs[index].name)} : {kind} -> "
-            "!hal.buffer_view"
+            f"%o{index} = hal.tensor.export %b#{number} {quoted(outputs[index].name)} : {kind} -> !hal.buffer_view"
             for number, (index, kind) in enumerate(zip(given, kinds, strict=True))
         ]
         computed = [
             "%wait = util.null : !hal.fence",
+            "%begin = arith.constant 0 : index",
             *self._positions(),
             *self._sizes.read(storage.symbol, is_checked=False),
             *self._sizes.lines,
             *imports,
             *body,
-            _barrier("%b", [self._returned[index] for index in given], types, "%signal"),
+            _barrier("%b", ends, [*types, *held], "%signal"),
             *exports,
         ]
-        fences = ["%signal", *(f"%written{number}" for number in range(len(storage.caches)))]
-        function, called, results = computed_apart(
-            symbol, taken, [f"%o{index}" for index in given], computed, fences, self._numbers
-        )
+        outputs_given = [f"%o{index}" for index in given]
+        function, called, results = computed_apart(symbol, taken, outputs_given, computed, numbers=self._numbers)
         arguments = ", ".join([typed_views(taken), *(f"{number}: i64" for number in self._numbers)])
         return "\n".join(
             [
@@ -354,20 +355,13 @@ class _Step:
         value, rows = self._returned[storage.caches[number].output], storage.rows[number]
         row_bytes = rows.bytes // rows.shape[0]
         yield f"%buffer{own} = util.global.load {_buffer(number)} : {_BUFFER}"
-        yield f"%bytes{own} = arith.constant {row_bytes} : index"
-        yield f"%offset{own} = arith.muli %before, %bytes{own} : index"
-        yield f"%size{own}_new = arith.constant {rows.bytes} : index"
-        yield (f"%place{own} = hal.buffer.subspan<%buffer{own} : {_BUFFER}>[%offset{own}, %size{own}_new] : {_BUFFER}")
         if row_bytes % _ALIGNMENT:
             yield f"%rows{own} = flow.tensor.barrier {value} : {rows} on #hal.device.affinity<{HERE}>"
             value = f"%rows{own}"
-        yield f"%put{own} = hal.tensor.alias wait(%wait) => {value} : {rows} to %place{own} : {_BUFFER}"
-        yield _barrier(f"%kept{own}", [f"%put{own}"], [rows], f"%written{own}")
         kind = self._sizes.typed(storage.types[number])
-        yield (
-            f"{cache} = hal.tensor.import wait(%written{own}) => %buffer{own} {storage.names[number]} : {_BUFFER} -> "
-            f"{kind}"
-        )
+        places = ", ".join(["%before", *["%begin"] * (len(rows.shape) - 1)])
+        yield f"%held{own} = hal.tensor.import %buffer{own} {storage.names[number]} : {_BUFFER} -> {kind}"
+        yield f"{cache} = flow.tensor.update {value}, %held{own}[{places}] : {rows} -> %held{own} as {kind}"
 
 
 def _buffer(number: int) -> str:
