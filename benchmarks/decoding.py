@@ -3,13 +3,14 @@
     python -m benchmarks.decoding decoder.onnx decoder.vmfb --past 16,256,2000 --threads 1
 
 Both decode the same tokens in turn, a few at a time, behind caches of the same random numbers. ONNX Runtime gets the
-caches that it gave for the token before, by IO binding, without a copy. A row has the median time of a token, the
-first quartile of what ONNX Runtime takes by it, and the memory of the caches by what of them lives. Modules that take
+caches that it gave for the token before, by IO binding, without a copy. A row has the median time of a token, the first
+quartile of what ONNX Runtime takes by it, and the memory of the caches by what of them lives. The module's file is
+where it stays in memory before: moving hundreds of megabytes takes a processor from the first tokens. Modules that take
 prompts are timed with these, too: the time to the first token, beside a call for the whole prompt, if the model takes
 several tokens. With ``--growth 0:128,960:1088`` tokens at these positions are timed in several sessions, each with
 caches that were never written: a position's median is compared with those of its neighbours, to find calls that stall
-where caches grow. With ``--right 300`` so many random tokens are compared with ONNX Runtime, one by one and in one
-run. Where the model permits ONNX Runtime to round products (``accuracy_level``), it is asked not to for comparisons.
+where caches grow. With ``--right 300`` so many random tokens are compared with ONNX Runtime, one by one and in one run.
+Where the model permits ONNX Runtime to round products (``accuracy_level``), it is asked not to for comparisons.
 """
 
 from __future__ import annotations
@@ -271,6 +272,7 @@ def main(
     """Time both."""
     peer, judge = Peer(model, threads), Peer(model, threads, is_exact=True)
     with Session(module, threads=threads) as session:
+        session.settle()
         if right:
             print("| tokens | largest error | median | likeliest alike |\n|---|---:|---:|---:|")
             print(*compared(session, judge, right), sep="\n")
