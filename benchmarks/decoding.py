@@ -2,15 +2,16 @@
 
     python -m benchmarks.decoding decoder.onnx decoder.vmfb --past 16,256,2000 --threads 1
 
-Both decode the same tokens in turn, a few at a time, behind caches of the same random numbers. ONNX Runtime gets the
-caches that it gave for the token before, by IO binding, without a copy. A row has the median time of a token, the first
-quartile of what ONNX Runtime takes by it, and the memory of the caches by what of them lives. The module's file is
-where it stays in memory before: moving hundreds of megabytes takes a processor from the first tokens. Modules that take
-prompts are timed with these, too: the time to the first token, beside a call for the whole prompt, if the model takes
-several tokens. With ``--growth 0:128,960:1088`` tokens at these positions are timed in several sessions, each with
-caches that were never written: a position's median is compared with those of its neighbours, to find calls that stall
-where caches grow. With ``--right 300`` so many random tokens are compared with ONNX Runtime, one by one and in one run.
-Where the model permits ONNX Runtime to round products (``accuracy_level``), it is asked not to for comparisons.
+Both decode the same tokens in turn, a few at a time, behind caches of the same random numbers, with a pause between:
+threads of ONNX Runtime spin after a run, on processors that the module needs. ONNX Runtime gets the caches that it gave
+for the token before, by IO binding, without a copy. A row has the median time of a token, what ONNX Runtime takes by
+it, and the memory of the caches by what of them lives. The module's file is where it stays in memory before: moving
+hundreds of megabytes takes a processor from the first tokens. Modules that take prompts are timed with these, too: the
+time to the first token, beside a call for the whole prompt, if the model takes several tokens. With ``--growth
+0:128,960:1088`` tokens at these positions are timed in several sessions, each with caches that were never written: a
+position's median is compared with those of its neighbours, to find calls that stall where caches grow. With ``--right
+300`` so many random tokens are compared with ONNX Runtime, one by one and in one run. Where the model permits ONNX
+Runtime to round products (``accuracy_level``), it is asked not to for comparisons.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ import typer
 from numpy.typing import NDArray
 
 import sartor
+from sartor.runtime.benchmark import PAUSE
 from sartor.runtime.runs.kept_caches import KeptCaches
 from sartor.runtime.session import Session
 
 Array = NDArray[Any]
 _PRESENT_BIT, _ENTRY = 63, 8
-_RUNS, _TOKENS = 9, 8
+# Blocks of each, their tokens, and how many of these go before those that count, as processors wake up.
+_RUNS, _TOKENS, _FIRST = 5, 24, 8
 # Sessions in which each position is timed, positions on each side that it is compared with, and how much longer than
 # these a call may take.
 _SESSIONS, _NEIGHBOURS, _STALL = 15, 8, 1.05
@@ -185,9 +188,11 @@ def decode(session: Session, peer: Peer, judge: Peer, past: int) -> str:
         session.restore(caches)
         peer.begin(caches)
         judge.begin(caches)
+        time.sleep(PAUSE)
         for place in range(past, past + _TOKENS):
             given = feeds(inputs, [1 + place % 7], place)
             ours.append(timed(partial(session.run, ["logits"], given)))
+        time.sleep(PAUSE)
         for place in range(past, past + _TOKENS):
             theirs.append(timed(partial(peer.run, [1 + place % 7], place)))
         if not run:
@@ -200,8 +205,13 @@ def decode(session: Session, peer: Peer, judge: Peer, past: int) -> str:
             live = sum(array.nbytes for array in caches.values()) * (past + _TOKENS + 1) // max(past, 1)
             held = resident(session)
             session.reset()
-    mine, other_time = float(np.median(ours)), float(np.median(theirs))
+    mine, other_time = _median(ours), _median(theirs)
     return f"| {past} | {mine * 1e3:.2f} | {other_time / mine:.2f} | {held / live:.2f} |"
+
+
+def _median(seconds: Sequence[float]) -> float:
+    """Of the tokens of all blocks that count."""
+    return float(np.median(np.reshape(seconds, (-1, _TOKENS))[:, _FIRST:]))
 
 
 def first_token(session: Session, peer: Peer, count: int) -> str:
@@ -210,8 +220,10 @@ def first_token(session: Session, peer: Peer, count: int) -> str:
     empty, ours, theirs = peer.empty, list[float](), list[float]()
     for _ in range(3):
         session.reset()
+        time.sleep(PAUSE)
         ours.append(timed(lambda: next(sartor.generate(session, prompt, 1))))
         peer.begin(empty)
+        time.sleep(PAUSE)
         theirs.append(timed(lambda: peer.run(prompt, 0)))
     return f"| {count} | {min(ours) * 1e3:.1f} | {min(theirs) / min(ours):.2f} |"
 
