@@ -21,12 +21,12 @@ def measure_tuning(task: Task) -> Found:
     """Run ``compile-to-vmfb`` with an empty database and an empty cache folder, and again with what it has left.
 
     A sample is the command's time by the clock, Python's start included. What is translated once is kept in the cache
-    folder, so that one with anything in it would be no cold start.
+    folder, so that one with anything in it would be no cold start. It is named absolutely: others are ignored.
     """
     seconds: dict[str, list[float]] = {COLD: [], AGAIN: []}
     facts: dict[str, dict[str, float | str]] = {COLD: {}, AGAIN: {}}
     for _ in range(task.effort.processes):
-        with TemporaryDirectory(dir=task.directory) as folder:
+        with TemporaryDirectory(dir=task.directory.resolve()) as folder:
             for who, samples in seconds.items():
                 taken, told = _compiled(task, Path(folder))
                 if isinstance(told, str):

@@ -233,7 +233,7 @@ class Refiner:
         """
         passes = self.profiler.passes
         near = self._placed.near(newest, state.tried, profiled.seconds)
-        is_single = len(near) == 1 and self.selector.policy.plans == 1
+        is_single = len(near) == 1 and self.selector.policy.plans == 1 and self.profiler.times_dispatches
         return [1, passes] if is_single and passes > 1 else [passes]
 
     def _timed_in_place(self, state: Refinement, newest: Recipe, profiled: Profiled, passes: int) -> Refinement:

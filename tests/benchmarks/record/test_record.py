@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def test_a_cold_compilation_is_timed_with_nothing_kept(tmp_path: Path) -> None:
     assert not failures
     assert 0 < entries[AGAIN].seconds < entries[COLD].seconds
     assert list(tmp_path.iterdir()) == [tmp_path / "lenet5.onnx"]
+
+
+def test_a_cold_compilation_has_a_cache_of_its_own_in_a_relative_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache folder that is named relatively is ignored, and the user's own one is taken."""
+    caches: list[Path] = []
+
+    def ran(command: list[str], *, env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        caches.append(Path(env["XDG_CACHE_HOME"]))
+        return subprocess.CompletedProcess(command, 0, '{"measured_ms": 1.0}', "")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", ran)
+    entries, failures = measure_tuning(Task(Path("model.onnx"), 1, Path(), Effort(processes=1)))
+    assert set(entries) == {COLD, AGAIN}
+    assert not failures
+    assert all(each.is_absolute() for each in caches)
 
 
 def test_a_compilation_that_fails_says_why(tmp_path: Path) -> None:
