@@ -24,9 +24,11 @@ from sartor.precision.eligibility import eligibility
 from sartor.precision.permitted_rounding import heeding_permissions, permitted_layers, with_permitted_error
 from sartor.precision.sensitivity import Sensitivities
 from sartor.precision.sensitivity_cache import SensitivityCache
-from sartor.profiling.verdicts import budget_of_model
+from sartor.profiling.verdicts import budget_of_model, judged
 from sartor.reference.tolerance import MOST_BY_ITSELF
 from sartor.tuning.errors.error_measures import RELATIVE, ErrorMeasure
+from sartor.tuning.networks.profile_job import NetRun
+from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import imported_model
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node
@@ -202,6 +204,22 @@ def test_the_bound_is_what_the_permitted_rounding_explains(
     assert calibration.permitting([]) == calibration
     useless = budget_of_model(config.error_budget, imported, replace(samples, permitted_error=0.5))
     assert useless.accepted == MOST_BY_ITSELF
+
+
+def test_an_error_of_8_bits_is_none_that_rounding_to_16_explains(config: CompileConfig, pool: WorkerPool) -> None:
+    imported = _imported(4, 4)
+    bounds, errors = {}, {}
+    for precision in (Precision.PERMITTED, Precision.PERMITTED_WORDS):
+        asked = heeding_permissions(config, imported, precision)
+        samples = with_permitted_error(imported, calibrate(imported, asked.calibrating, pool), asked, pool).samples
+        errors[precision] = samples.permitted_error
+        bounds[precision] = budget_of_model(asked.error_budget, imported, samples)
+    assert errors[Precision.PERMITTED_WORDS] == pytest.approx(errors[Precision.PERMITTED] * 127 / 32767)
+    assert bounds[Precision.PERMITTED_WORDS].accepted == config.error_budget.usual
+    # Within what 8 bits explain of themselves.
+    run = NetRun(Status.OK, (1.0,), bounds[Precision.PERMITTED].accepted)
+    assert judged(run, bounds[Precision.PERMITTED]).status is Status.OK
+    assert judged(run, bounds[Precision.PERMITTED_WORDS]).status is Status.WRONG_RESULT
 
 
 def _values(of: BlockEncoding, name: str) -> Array:
