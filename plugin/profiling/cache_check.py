@@ -188,7 +188,7 @@ class _Calls:
         first = arrays[0]
         if first.ndim == len(shape) and all(map(int.__ge__, first.shape, shape)):
             return np.ascontiguousarray(first[tuple(map(slice, shape))])
-        return np.resize(np.concatenate([array.ravel() for array in arrays]), shape)
+        return _drawn(np.concatenate([array.ravel() for array in arrays]), shape, number)
 
     def _cut(self, feeds: Mapping[str, Array], step: _Step, before: int) -> Mapping[str, Array]:
         """The inputs of a call without what it is filled up with."""
@@ -202,6 +202,15 @@ class _Calls:
                     left = before + step.count if size is None else step.count
                     found[spec.name] = found[spec.name].take(range(left), axis)
         return found
+
+
+def _drawn(samples: Array, shape: Sequence[int], number: int) -> Array:
+    """An input of a call from smaller ones: integers between theirs, which then hardly repeat, or some of theirs. Of a
+    few tokens over and over, a row in the place of another is not seen."""
+    random = np.random.default_rng(number)
+    if samples.dtype.kind in "iu" and samples.size:
+        return random.integers(samples.min(), samples.max(), shape, samples.dtype, endpoint=True)
+    return random.choice(samples, shape)
 
 
 def _other_sizes(check: Check, model: CachingModel) -> Iterator[tuple[tuple[str, int], int]]:

@@ -25,6 +25,7 @@ _INDEXING = ("Gather", "GatherElements", "ScatterElements")
 _INDEXING_ALL = ("GatherND", "ScatterND")
 _DIVIDING = ("Div", "Mod")
 _SUMMING = ("CumSum", "ReduceSum")
+_COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _ONE_IN_TEN = 0.1
 # A loop that goes on as it should does so by its third step.
 _MOST_STEPS = 4
@@ -163,6 +164,9 @@ def _sample(
     bounds = _index_bounds(editor, name)
     if not bounds and are_places(name):
         return rising(shape).astype(dtype)
+    if not bounds:
+        found = (_bound_among_positions(node, read, editor) for node, read in _readers(editor, name))
+        bounds = [bound for bound in found if bound]
     drawn = _indices(random, max(1, min(bounds, default=2)), shape, style.indices)
     return np.maximum(drawn, int(divides)).astype(dtype)
 
@@ -253,9 +257,22 @@ def _bound_of(node: NodeProto, read: str, editor: GraphEditor) -> int:
     if node.op_type == "OneHot" and node.input[0] == read:
         depth = _known(editor, node.input[1])
         return int(depth.item()) if depth is not None else 0
-    if node.op_type == "Equal":
-        values = [_known(editor, other) for other in node.input if other != read]
-        known = [value for value in values if value is not None and value.size > 1 and value.dtype.kind in "iuf"]
-        finite = known[0][np.isfinite(known[0])] if known else np.zeros(0)
-        return min(int(finite.max()), _MOST_EQUAL) + 1 if finite.size else 0
-    return 0
+    return _most_beside(node, read, editor) + 1 if node.op_type == "Equal" else 0
+
+
+def _bound_among_positions(node: NodeProto, read: str, editor: GraphEditor) -> int:
+    """The bound of what tells how many of some positions live, which are compared with it, or where something begins
+    among them, which is subtracted: in the first half, as all of it has to fit."""
+    most = _most_beside(node, read, editor)
+    if node.op_type in _COMPARING and most >= 0:
+        return most + 2
+    begins = node.op_type == "Sub" and node.input[1] == read and _are_integers(read, editor)
+    return most // 2 + 1 if begins else 0
+
+
+def _most_beside(node: NodeProto, read: str, editor: GraphEditor) -> int:
+    """The largest of several finite numbers that a node reads beside a tensor; -1 if there are none."""
+    values = [_known(editor, other) for other in node.input if other != read]
+    known = [value for value in values if value is not None and value.size > 1 and value.dtype.kind in "iuf"]
+    finite = known[0][np.isfinite(known[0])] if known else np.zeros(0)
+    return max(min(int(finite.max()), _MOST_EQUAL), -1) if finite.size else -1

@@ -127,7 +127,7 @@ def test_a_detector_of_speech_keeps_its_states_with_weights_beside_it(tmp_path: 
             assert follow(each, path, states, 3) < 1e-4
 
 
-_HEADS, _GROUPS, _WIDTH, _ROOM, _WORDS = 4, 2, 8, 6, 11
+_HEADS, _GROUPS, _WIDTH, ROOM, _WORDS = 4, 2, 8, 6, 11
 _DEPTH = _HEADS * _WIDTH
 _CACHES = ("past_key_values.0.key", "past_key_values.0.value")
 
@@ -152,7 +152,7 @@ def decoder() -> ModelProto:
         split = add("Reshape", add("MatMul", x, weight(_DEPTH, count * _WIDTH)), hold([1, 1, count, _WIDTH]))
         return add("Transpose", split, perm=[0, 2, 1, 3])
 
-    place = add("Gather", weight(_ROOM, _DEPTH), add("Unsqueeze", "write_indices", hold([1])))
+    place = add("Gather", weight(ROOM, _DEPTH), add("Unsqueeze", "write_indices", hold([1])))
     x = add("Add", add("Gather", weight(_WORDS, _DEPTH), "input_ids"), place)
     query = by_head(x, _HEADS)
     caches = [
@@ -170,7 +170,7 @@ def decoder() -> ModelProto:
     flat = add("Reshape", add("Transpose", context, perm=[0, 2, 1, 3]), hold([1, 1, _DEPTH]))
     add("MatMul", flat, weight(_DEPTH, _WORDS), output="logits")
     numbers = {"input_ids": (1, 1), "write_indices": (1,), "nonpad_kv_seqlen": (1,)}
-    shape = (1, _GROUPS, _ROOM, _WIDTH)
+    shape = (1, _GROUPS, ROOM, _WIDTH)
     graph = helper.make_graph(
         nodes,
         "decoder",
@@ -200,16 +200,16 @@ def test_buffers_are_kept_and_rows_beyond_them_refused(tmp_path: Path) -> None:
     onnx.save(decoder(), path)
     made = compile_model(path, tmp_path / "decoder.vmfb", config)
     reference = ReferenceModel(path, threads=1)
-    empty = np.zeros((1, _GROUPS, _ROOM, _WIDTH), np.float32)
+    empty = np.zeros((1, _GROUPS, ROOM, _WIDTH), np.float32)
     with Session(made.path, threads=1) as session:
         assert {state.name for state in session.get_states()} == {*_CACHES}
         for _ in range(2):
             held: dict[str, Array] = dict.fromkeys(_CACHES, empty)
-            for place in range(_ROOM):
+            for place in range(ROOM):
                 right = reference({**feeds(place), **held})
                 assert relative_error(session.run(None, feeds(place)), right[:1]) < 1e-5, place
                 held = dict(zip(_CACHES, right[1:], strict=True))
             assert relative_error([session.save()[name] for name in _CACHES], [*held.values()]) < 1e-5
             session.reset()
-        with pytest.raises(UsageError, match=f"'write_indices' has {_ROOM}"):
-            session.run(None, feeds(_ROOM))
+        with pytest.raises(UsageError, match=f"'write_indices' has {ROOM}"):
+            session.run(None, feeds(ROOM))

@@ -21,6 +21,7 @@ from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, Variant, choices_of
+from sartor.codegen.kernels.attention.head_code import HeadCode
 from sartor.codegen.kernels.attention.open_attention import MOST_FEW
 from sartor.codegen.linking import stitching
 from sartor.codegen.linking.stitching import Stitched
@@ -37,6 +38,7 @@ from sartor.frontend.states import cache_pairs
 from sartor.open_sizes.caches import CutFile, Cutting, cut_file
 from sartor.open_sizes.calls import usual_calls
 from sartor.policies import StatePolicy
+from sartor.profiling import cache_check
 from sartor.profiling.cache_check import CachingModel, verify_caches
 from sartor.profiling.state_check import CALLS, CallErrors
 from sartor.profiling.verify_job import Check
@@ -207,6 +209,19 @@ def test_inputs_with_a_fixed_value_are_given_to_the_users_model(model: ImportedM
         assert (max(checked(model, module, path.name, bound=bound).errors) < 1e-5) == is_right
 
 
+def test_tokens_of_a_prompt_do_not_repeat_those_of_few_samples() -> None:
+    """A row in the place of one with the same token would not be seen."""
+    tokens = cache_check._drawn(np.array([3, 7, 1, 95]), (1, 128), 0)
+    assert tokens.dtype == np.int64
+    assert tokens.min() >= 1
+    assert tokens.max() <= 95
+    rows = np.lib.stride_tricks.sliding_window_view(tokens[0], 4)
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    values = np.array([0.5, -2.0, 8.0], np.float32)
+    assert {*cache_check._drawn(values, (64,), 1).tolist()} == {*values.tolist()}
+    assert cache_check._drawn(values, (64,), 1).dtype == np.float32
+
+
 def test_a_call_for_which_there_is_no_room_is_refused(model: ImportedModel, module: Path) -> None:
     with pytest.raises(UsageError, match="appends 1 positions to caches that have room for 0"):
         checked(model, module, most=0)
@@ -253,6 +268,30 @@ def test_a_fault_in_the_code_of_caches_is_seen(
     errors = checked(odd, built(odd, tmp_path), most=64).errors
     assert max(errors[:first_wrong]) < 1e-5
     assert errors[first_wrong] > WRONG
+
+
+def one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row behind those that live, which an earlier sequence may have written, counts as a key."""
+    monkeypatch.setattr(HeadCode, "keys", property(lambda head: head.asm.add(head.asm.size(head.form.extents[-1]), 1)))
+
+
+def values_of_the_next_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = HeadCode.mixed
+
+    def mixed(head: HeadCode, keys: tuple[Any, Any], *others: Any) -> Any:
+        return right(head, (head.asm.add(keys[0], 1), keys[1]), *others)
+
+    monkeypatch.setattr(HeadCode, "mixed", mixed)
+
+
+@pytest.mark.parametrize("fault", [one_more, values_of_the_next_row])
+def test_a_kernel_that_reads_another_row_is_seen(
+    fault: Callable[[pytest.MonkeyPatch], None], model: ImportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    module = built(model, tmp_path, with_kernels(model))
+    # No call reaches the end of the buffers, behind which such a kernel would read.
+    assert min(checked(model, module, most=64).errors) > WRONG
 
 
 def test_attentions_of_one_operator_append_and_read_as_others_do(tmp_path: Path) -> None:

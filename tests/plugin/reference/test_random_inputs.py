@@ -49,6 +49,21 @@ def test_places_of_tokens_that_nothing_bounds_count_up(name: str, *, counts: boo
     assert (made.tolist() == [[0, 1, 2]] * 2) is counts
 
 
+@pytest.mark.parametrize("operator", ["Less", "Greater", "LessOrEqual", "GreaterOrEqual"])
+def test_the_number_of_rows_that_live_is_any(operator: str) -> None:
+    """With none or one alone nothing but the first row would ever be read."""
+    nodes = [node("Reshape", ["live", "s"], ["column"]), node(operator, ["column", "places"], ["y"])]
+    held = {"s": [-1, 1], "places": np.arange(6)[None]}
+    built = model(nodes, [("live", (1,), INT64)], [("y", (1, 6), TensorProto.BOOL)], held)
+    assert {int(sample_inputs(built, seed)["live"][0]) for seed in range(100)} == {*range(7)}
+
+
+def test_what_begins_among_places_has_room() -> None:
+    nodes = [node("Sub", ["places", "begin"], ["distance"])]
+    built = model(nodes, [("begin", (1,), INT64)], [("distance", (8,), INT64)], {"places": np.arange(8)})
+    assert {int(sample_inputs(built, seed)["begin"][0]) for seed in range(100)} == {*range(4)}
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "is_whole"),
     [("attention_mask", INT64, True), ("numbers", INT64, False), ("attention_mask", FLOAT, False)],
