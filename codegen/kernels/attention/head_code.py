@@ -14,10 +14,6 @@ from sartor.codegen.kernels.loops.epilogue import emit_region
 from sartor.codegen.mlir.iree_compiler import arith, ir, vector
 
 _UNROLL = 4
-# Rows that are prefetched so far ahead: those of one head lie apart, in pieces that are too short for the hardware's
-# prefetchers.
-_AHEAD = 32
-_LINE_FLOATS = 16
 
 
 @dataclass(frozen=True)
@@ -111,13 +107,6 @@ class HeadCode:
             distance //= 2
         return numbers
 
-    def fetch_ahead(self, strided: Strided, start: Index, step: Index, elements: int) -> None:
-        """Prefetch the row that follows some rows behind that at ``start``; rows are ``step`` apart."""
-        asm = self.asm
-        row = asm.add(start, asm.times(_AHEAD, step))
-        for element in range(0, elements, _LINE_FLOATS):
-            asm.prefetch(self.memories[strided.memory], asm.add(row, element))
-
     def unrolled(self, count: Index, body: Body, totals: list[ir.Value]) -> list[ir.Value]:
         """Run steps, some of them written out if their number is known."""
         known = count if isinstance(count, int) else 1
@@ -135,8 +124,6 @@ class HeadCode:
         keys: tuple[Index, Index],
         factors: tuple[ir.Value, Sequence[Index]],
         totals: list[ir.Value],
-        *,
-        fetches: bool = False,
     ) -> list[ir.Value]:
         """Add values times factors to sums, which rows have for each vector of a value.
 
@@ -144,7 +131,6 @@ class HeadCode:
             keys: the first, and their number.
             factors: memory of the factors, and where those of each row begin.
             totals: the sums, row by row.
-            fetches: whether to prefetch values.
         """
         asm, form = self.asm, self.form
         parts = self.parts(form.columns)
@@ -155,8 +141,6 @@ class HeadCode:
 
         def step(key: Index, carried: list[ir.Value]) -> list[ir.Value]:
             value = asm.add(start, asm.times(key, distance))
-            if fetches:
-                self.fetch_ahead(form.values, value, distance, form.columns)
             loaded = [asm.load(memory, asm.add(value, first), count) for first, count in parts]
             repeated = [asm.broadcast(scratch, asm.add(row, key)) for row in rows]
             pairs = [(factor, part) for factor in repeated for part in loaded]

@@ -6,7 +6,9 @@ that are no whole tile are computed in one that begins earlier, or, if there are
 workgroups may write the same numbers to the same place.
 
 Where the elements of a key are adjacent, as in a cache that grows by rows, a vector of scores is added up from those of
-as many keys as it has lanes.
+as many keys as it has lanes. Products of a few keys at a time are stored before: where all were written out, LLVM
+loaded rows in an order that the hardware's prefetchers do not follow, and reading a long cache took twice as long.
+Fetching rows by instructions is no faster than these prefetchers are, mostly slower.
 """
 
 from __future__ import annotations
@@ -22,14 +24,17 @@ from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.emit.special_functions import exp
 from sartor.codegen.kernels.loops.partition import workgroup_range
-from sartor.codegen.kernels.single.lane_sums import LaneFold
+from sartor.codegen.kernels.single.lane_sums import added_lanes
 from sartor.codegen.mlir.iree_compiler import arith, ir
 
-# Worker threads have stacks of 128 KiB.
+# Worker threads have stacks of 128 KiB, of which products take 8 at most.
 _MOST_SCRATCH_BYTES = 48 << 10
 
 MOST_FEW = 8
 """More queries than these are cut into tiles."""
+
+# Keys whose products with queries are computed in a step of a loop.
+_KEYS_TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,11 @@ class OpenAttention(AttentionKernel):
         most = most_of(self.form.extents[-1])
         return -(-most // self.lanes) * self.lanes
 
+    @property
+    def products(self) -> int:
+        """Products of the queries with a vector of keys whose elements are adjacent, before they are added up."""
+        return self.rows * self.lanes * self.lanes if self.form.has_key_rows else 0
+
     def check(self) -> None:
         # Heads that share keys read them for all their queries.
         if self.form.has_key_rows and self.form.members * most_of(self.form.extents[2]) > MOST_FEW:
@@ -50,7 +60,7 @@ class OpenAttention(AttentionKernel):
             raise RejectionError(f"scores of {self.rows} queries with {self.padded_keys} keys do not fit a workgroup")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
-        scratch = asm.scratch(self.rows * self.padded_keys, ir.F32Type.get())
+        scratch = asm.scratch(self.rows * self.padded_keys + self.products, ir.F32Type.get())
         batches, heads, queries, _ = map(asm.size, self.form.extents)
         tiles = asm.divide(asm.add(queries, self.rows - 1), self.rows)[0]
         total = asm.times(asm.times(batches, heads), tiles)
@@ -140,23 +150,31 @@ class _TileWriter:
         """The products of queries with as many keys as a vector has lanes, whose elements are adjacent; the last key is
         read again in place of those that do not exist.
 
-        A key is read once for all queries, and its products are added up before others are: registers hold few.
+        A key is read once for all queries.
         """
-        asm, head, keys = self._asm, self._head, self._of.form.keys
-        first, last, step = head.offset(keys, 0), asm.sub(head.keys, 1), asm.size(keys.steps[-1])
-        folds = [LaneFold(asm) for _ in queries]
-        for lane in range(asm.lanes):
-            row = asm.add(key, lane) if count is None else asm.minimum(asm.add(key, lane), last)
-            start = asm.add(first, asm.times(row, step))
-            head.fetch_ahead(keys, start, step, self._of.form.depth)
-            parts = head.parts(self._of.form.depth)
-            loaded = [asm.load(head.memories[keys.memory], asm.add(start, element), size) for element, size in parts]
-            for query, fold in zip(queries, folds, strict=True):
-                total = head.splat(0.0)
-                for pair in zip(query, loaded, strict=True):
-                    total = asm.multiply_add(*pair, total)
-                fold.add(total)
-        return [fold.sums for fold in folds]
+        asm, head, lanes = self._asm, self._head, self._of.lanes
+        keys, last = head.form.keys, asm.sub(head.keys, 1)
+        first, step = head.offset(keys, 0), asm.size(keys.steps[-1])
+        memory, parts = head.memories[keys.memory], head.parts(head.form.depth)
+        products = [len(queries) * self._of.padded_keys + row * lanes * lanes for row in range(len(queries))]
+
+        def few(lane: Index) -> None:
+            for number in range(_KEYS_TOGETHER):
+                row = asm.add(key, lane, number)
+                start = asm.add(first, asm.times(row if count is None else asm.minimum(row, last), step))
+                loaded = [asm.load(memory, asm.add(start, element), size) for element, size in parts]
+                into = asm.mul(asm.add(lane, number), lanes)
+                for query, place in zip(queries, products, strict=True):
+                    total = head.splat(0.0)
+                    for pair in zip(query, loaded, strict=True):
+                        total = asm.multiply_add(*pair, total)
+                    asm.store(total, self._scratch, asm.add(place, into), lanes)
+
+        asm.repeat(0, lanes, _KEYS_TOGETHER, few)
+        return [
+            added_lanes(asm, [asm.load(self._scratch, place + lane * lanes, lanes) for lane in range(lanes)])
+            for place in products
+        ]
 
     def _exponentials(self, largest: Sequence[ir.Value]) -> list[ir.Value]:
         """Emit the exponentials of what is left of the largest score; returns the sum of each query's."""
@@ -181,7 +199,7 @@ class _TileWriter:
         parts = len(head.parts(self._of.form.columns))
         starts = [row * self._of.padded_keys for row in range(len(self._rows))]
         zeros = [head.splat(0.0)] * (len(self._rows) * parts)
-        totals = head.mixed((0, head.keys), (self._scratch, starts), zeros, fetches=True)
+        totals = head.mixed((0, head.keys), (self._scratch, starts), zeros)
         for row, total in enumerate(sums):
             inverse = head.inverse(total)
             head.store(self._rows[row], [arith.mulf(part, inverse) for part in totals[row * parts : (row + 1) * parts]])
