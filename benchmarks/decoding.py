@@ -9,9 +9,10 @@ it, and the memory of the caches by what of them lives. The module's file is whe
 hundreds of megabytes takes a processor from the first tokens. Modules that take prompts are timed with these, too: the
 time to the first token, beside a call for the whole prompt, if the model takes several tokens. With ``--growth
 0:128,960:1088`` tokens at these positions are timed in several sessions, each with caches that were never written: a
-position's median is compared with those of its neighbours, to find calls that stall where caches grow. With ``--right
-300`` so many random tokens are compared with ONNX Runtime, one by one and in one run. Where the model permits ONNX
-Runtime to round products (``accuracy_level``), it is asked not to for comparisons.
+position's median is compared with those of its neighbours, to find calls that stall where caches grow; the first calls
+of a session, which bring code and weights near, are made before where there is room. With ``--right 300`` so many
+random tokens are compared with ONNX Runtime, one by one and in one run. Where the model permits ONNX Runtime to round
+products (``accuracy_level``), it is asked not to for comparisons.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _RUNS, _TOKENS, _FIRST = 5, 24, 8
 # Sessions in which each position is timed, positions on each side that it is compared with, and how much longer than
 # these a call may take.
 _SESSIONS, _NEIGHBOURS, _STALL = 15, 8, 1.05
+# Calls of a session before those that are compared.
+_BEFORE = 4
 _KINDS = {1: np.float32, 6: np.int32, 7: np.int64, 10: np.float16}
 
 app = typer.Typer(help=__doc__)
@@ -254,14 +257,15 @@ def _told_errors(how: str, found: Sequence[Array], right: Sequence[Array]) -> st
 
 def growth(session: Session, peer: Peer, first: int, last: int) -> str:
     """A row of the table: the largest median of a position by those of its neighbours."""
-    caches, inputs = drawn(peer.caches, first), [each.name for each in session.get_inputs()]
+    begin = max(0, first - _BEFORE)
+    caches, inputs = drawn(peer.caches, begin), [each.name for each in session.get_inputs()]
     times = []
     for _ in range(_SESSIONS):
         with session.fork() as fresh:
-            if first:
+            if begin:
                 fresh.restore(caches)
-            calls = [partial(fresh.run, ["logits"], feeds(inputs, [3], place)) for place in range(first, last)]
-            times.append([timed(call) for call in calls])
+            calls = [partial(fresh.run, ["logits"], feeds(inputs, [3], place)) for place in range(begin, last)]
+            times.append([timed(call) for call in calls][first - begin :])
     medians = np.median(times, axis=0)
     by_neighbours = [
         medians[at] / np.median(medians[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS + 1]) for at in range(len(medians))
