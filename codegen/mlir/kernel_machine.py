@@ -16,6 +16,8 @@ from sartor.codegen.mlir.machine import Machine, float_machine, machine_of
 CPU: tuple[str, ...] = ("cpu",)
 EVERYWHERE: tuple[str, ...] = ("cpu", "vulkan")
 """Devices of kernels that need nothing but vectors: neither memory of a workgroup nor instructions of a CPU."""
+ALSO_CUDA: tuple[str, ...] = (*EVERYWHERE, "cuda")
+"""The same with CUDA, where most layers have kernels for its tensor cores."""
 
 
 def kernel_machine(

@@ -165,7 +165,11 @@ TILE_PRODUCT = Algorithm("tiles of products", kernel(TileProduct), _TILES, by_pr
 
 # By weights in blocks of integers, and look-ups in what such products read.
 BLOCK_PRODUCT = Algorithm(
-    "block_product", _block_product, _ENCODED, names=dict.fromkeys(ROUNDED_BLOCKS, "product_by_i4")
+    "block_product",
+    _block_product,
+    _ENCODED,
+    devices=_EVERYWHERE,
+    names=dict.fromkeys(ROUNDED_BLOCKS, "product_by_i4"),
 )
 BLOCK_PANELS = Algorithm("block_panels", _block_panels, _ENCODED, names=dict.fromkeys(ROUNDED_BLOCKS, "panels_by_i4"))
 BLOCK_WORDS = Algorithm(
@@ -179,7 +183,7 @@ BLOCK_WORDS = Algorithm(
     },
 )
 BLOCK_DOTS = Algorithm("block_dots", kernel(BlockDotProduct), _ENCODED, by_product=True)
-LOOKED_UP_COLUMNS = Algorithm("look-up of codes", _of_panels(LookedUpColumns), _FOLLOWS)
+LOOKED_UP_COLUMNS = Algorithm("look-up of codes", _of_panels(LookedUpColumns), _FOLLOWS, devices=_EVERYWHERE)
 LOOKED_UP_TABLES = Algorithm("look-up of floats", _of_panels(LookedUpTables), _FOLLOWS)
 
 # Of other layers.

@@ -63,9 +63,9 @@ PAIRED = Format(
 )
 
 # Weights that the model has in blocks of integers; then weights of floats that are rounded to them.
-IN_BLOCKS = Format("blocks of integers", weights=BLOCKS, devices=_CPU, only=_DECODED)
+IN_BLOCKS = Format("blocks of integers", weights=BLOCKS, only=_DECODED)
 WORD_BLOCKS = replace(
-    IN_BLOCKS, name="blocks by rows of 16 bits", product="block_words", instruction=WORD_DOTS, only=_DECODED
+    IN_BLOCKS, name="blocks by rows of 16 bits", product="block_words", instruction=WORD_DOTS, devices=_CPU
 )
 PAIR_BLOCKS = replace(
     WORD_BLOCKS, name="blocks by pairs of rows of 16 bits", product="block_word_pairs", instruction=PAIR_SUMS
@@ -90,8 +90,7 @@ ROUNDED_WORD_BLOCKS, ROUNDED_PAIR_BLOCKS = (
     for rows, element in (("rows of 16 bits", WORD_DOTS), ("pairs of rows of 16 bits", PAIR_SUMS))
 )
 PANELS = tuple(
-    Format(f"blocks of integers in panels of {count}", vectors=count, devices=_CPU, only=_LOOKED_UP)
-    for count in (8, 4, 2, 1)
+    Format(f"blocks of integers in panels of {count}", vectors=count, only=_LOOKED_UP) for count in (8, 4, 2, 1)
 )
 TABLES = tuple(
     Format(f"floats in panels of {count}" if count else "floats in rows", vectors=count, devices=_CPU, only=_LOOKED_UP)

@@ -24,7 +24,7 @@ from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import NO_TIME, Measurement, MeasurementKey, Status
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable, samples_of
-from sartor.tuning.search.features import analytic_seconds
+from sartor.tuning.search.features import analytic_seconds, seconds_of_all
 
 # Of a tensor and its conversion, that the last level of a CPU's caches holds.
 _CACHED_BYTES = 8 << 20
@@ -116,7 +116,7 @@ class PredictedCosts:
         if model is not None:
             seconds = model.seconds(case.facts, described)
         else:
-            seconds = [scale * analytic_seconds(case.facts, each, self.core) for each in described]
+            seconds = [scale * each for each in seconds_of_all(case.facts, described, self.core)]
         # Every dispatch costs as much, which counts where several layers may be one.
         start = self.core.dispatch_cycles / self.core.hertz
         for variant, one in zip(variants, seconds, strict=True):

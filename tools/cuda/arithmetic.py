@@ -102,6 +102,10 @@ def _converted(op: ir.Operation, operands: list[np.ndarray]) -> np.ndarray:
     return operands[0].astype(_typed(op))
 
 
+def _without_sign(integers: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(integers).view(f"u{integers.dtype.itemsize}")
+
+
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
 
 ARITHMETIC: Mapping[str, Operation] = {
@@ -124,6 +128,8 @@ ARITHMETIC: Mapping[str, Operation] = {
     "arith.andi": _binary(np.bitwise_and),
     "arith.ori": _binary(np.bitwise_or),
     "arith.shli": _binary(np.left_shift),
+    "arith.shrui": _binary(lambda a, b: _without_sign(a) >> _without_sign(b)),
+    "arith.extui": lambda op, operands: _without_sign(operands[0]).astype(_typed(op)),
     "arith.cmpi": lambda op, operands: _COMPARISONS[_predicate(op)](*operands),
     "arith.cmpf": lambda op, operands: _FLOAT_COMPARISONS[_predicate(op)](*operands),
     "arith.select": _select,

@@ -148,7 +148,11 @@ class Workgroup:
         self._values[op.results[0]] = np.array([self.position[axis]])
 
     def _hal_interface_binding_subspan(self, op: ir.Operation, active: np.ndarray) -> None:
-        self._values[op.results[0]] = self.memories[ir.IntegerAttr(op.attributes["binding"]).value]
+        memory = self.memories[ir.IntegerAttr(op.attributes["binding"]).value]
+        kind = dtype_of(ir.MemRefType(op.results[0].type).element_type)
+        # A kernel may read longer words of a binding than its elements are.
+        is_viewed = kind.itemsize != memory.values.itemsize
+        self._values[op.results[0]] = GlobalMemory(memory.values.view(kind)) if is_viewed else memory
 
     def _gpu_thread_id(self, op: ir.Operation, active: np.ndarray) -> None:
         self._values[op.results[0]] = np.arange(self.threads)
@@ -258,10 +262,15 @@ class Workgroup:
 
     def _gpu_shuffle(self, op: ir.Operation, active: np.ndarray) -> None:
         self._together(op, active)
-        if "xor" not in str(op.attributes["mode"]):
-            raise KernelFault("only lanes that differ in some bits are known here")
-        value, distance = self._every(op.operands[0]), self._uniform(op.operands[1])
-        self._values[op.results[0]] = value[np.arange(self.threads) ^ distance]
+        mode, threads = str(op.attributes["mode"]), np.arange(self.threads)
+        value, number = self._every(op.operands[0]), self._uniform(op.operands[1])
+        if "xor" in mode:
+            sources = threads ^ number
+        elif "idx" in mode:
+            sources = threads // WARP * WARP + number
+        else:
+            raise KernelFault(f"shuffles by {mode} are not known here")
+        self._values[op.results[0]] = value[sources]
         self._values[op.results[1]] = np.array([True])
 
     def _llvm_inline_asm(self, op: ir.Operation, active: np.ndarray) -> None:

@@ -7,6 +7,7 @@ learn what the analytic model ignores: caches, layouts, memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from sartor.codegen.analysis.task_bounds import SIZES, ideal_cycles, kind_and_sizes, moving_cycles
 from sartor.codegen.ir.block_packing import FOUR_BITS, USUAL_BLOCK, block_of
@@ -52,6 +53,30 @@ def analytic_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -
     saved = sizes["weights"] * max(own - _BYTES.get(variant.traits.weights or "", own), 0)
     moving = moving_cycles(sizes, core) * own - saved / core.bytes_per_cycle
     return max(model.cycles(sizes, variant.parameters, core), moving / _FLOAT_BYTES) / core.hertz
+
+
+def seconds_of_all(facts: str, variants: Sequence[DescribedVariant], core: Core = WIDE) -> list[float]:
+    """What ``analytic_seconds`` estimates of a task's variants. Where some read a weight in blocks of integers, the
+    others turn it into floats first.
+
+    Raises:
+        ValueError: if ``facts`` cannot be parsed.
+    """
+    has_codes = any(each.traits.reads_codes for each in variants)
+    decoding = _decoding_seconds(facts, core) if has_codes else 0.0
+    return [analytic_seconds(facts, each, core) + decoding * (not each.traits.reads_codes) for each in variants]
+
+
+def _decoding_seconds(facts: str, core: Core) -> float:
+    """Seconds that code by IREE takes to turn a weight in blocks of integers into floats first: to write these to
+    memory and to read them, in a dispatch of its own.
+
+    Raises:
+        ValueError: if ``facts`` cannot be parsed.
+    """
+    _, sizes = kind_and_sizes(facts)
+    moved = 2 * _FLOAT_BYTES * sizes["depth"] * sizes["channels"]
+    return (moved / core.bytes_per_cycle + core.dispatch_cycles) / core.hertz
 
 
 def lowered_seconds(facts: str, variant: DescribedVariant, core: Core = WIDE) -> float:

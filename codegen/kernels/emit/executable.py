@@ -100,7 +100,7 @@ class Kernel:
             return str(module.body.operations[0].operation.get_asm(use_local_scope=True))
 
     def _is_invocation(self, target: Target) -> bool:
-        """Whether an invocation computes one lane of each vector, as on Vulkan."""
+        """Whether an invocation computes one lane of each vector: all kernels on Vulkan, and some on CUDA."""
         return not target.is_cpu and self.threads is None
 
     def _assembler(self, target: Target, block: ir.Block, ops: Sequence[ir.Operation]) -> Assembler:
@@ -172,7 +172,7 @@ class Kernel:
     def _shell(self, target: Target) -> str:
         buffers, layout = (*self.reads, *self.results, *([self.flags] if self.flags else [])), self._layout(target)
         is_invocation = self._is_invocation(target)
-        space = ", #hal.descriptor_type<storage_buffer>" if is_invocation else ""
+        space = ", #hal.descriptor_type<storage_buffer>" if target.device == "vulkan" else ""
         lane = f"    %lane = {_LANE} x" if is_invocation else ""
         extents = SizeText({symbol: f"%s{index}" for index, symbol in enumerate(self.symbols)})
         spans = "\n".join(

@@ -58,6 +58,7 @@ class _TileWriter:
         origin, image = tile.origin, of.image
         self._first = asm.add(asm.mul(origin.row, image.row), asm.mul(origin.column, image.column))
         self._rows = tile.run.width
+        self._loaded: list[ir.Value] = []
 
     def accumulate(self, totals: list[ir.Value]) -> list[ir.Value]:
         return self._reader.over_blocks(totals, self._sum_first if self._rows == 1 else self._decode_first)
@@ -69,7 +70,7 @@ class _TileWriter:
         numbers = 1 if block.points is not None else 0
 
         def step(units: list[Unit], depth: Index, index: int, sums: list[ir.Value]) -> list[ir.Value]:
-            factor = self._factor(0, depth)
+            (factor,) = self._factors(block, depth, index)
             added, first = list(sums), index % chains * vectors
             for vector, unit in enumerate(units):
                 code = self._reader.number(unit, index)
@@ -95,13 +96,21 @@ class _TileWriter:
 
         def step(units: list[Unit], depth: Index, index: int, sums: list[ir.Value]) -> list[ir.Value]:
             elements = self._reader.elements(block, shifts, units, index)
-            factors = [self._factor(row, depth) for row in range(self._rows)]
+            factors = self._factors(block, depth, index)
             products = ((factor, element) for factor in factors for element in elements)
             return [asm.multiply_add(*pair, total) for pair, total in zip(products, sums, strict=True)]
 
         return self._reader.over_codes(block, totals, step)
 
-    def _factor(self, row: int, depth: Index) -> ir.Value:
-        """An element of the LHS, repeated."""
-        asm = self._asm
-        return asm.broadcast(self._lhs, asm.add(self._first, depth, row * self._of.image.column))
+    def _factors(self, block: Block, depth: Index, index: int) -> list[ir.Value]:
+        """An element of each row of the LHS, repeated; ``index`` is the number of the code in its unit.
+
+        Where elements of a vector are repeated at no cost, as many adjacent ones as it has are loaded at once.
+        """
+        asm, codes = self._asm, self._of.blocks.codes_of_unit
+        places = [asm.add(self._first, depth, row * self._of.image.column) for row in range(self._rows)]
+        if not asm.indexes or codes % asm.lanes or block.rows % codes:
+            return [asm.broadcast(self._lhs, place) for place in places]
+        if index % asm.lanes == 0:
+            self._loaded = [asm.load(self._lhs, place, asm.lanes) for place in places]
+        return [asm.repeated(numbers, index % asm.lanes) for numbers in self._loaded]

@@ -5,10 +5,12 @@ Blocks are taken to have 32 rows, and codes as many bits as the bytes of a task'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sartor.codegen.ir.machines.core import WIDE, Core
+from sartor.codegen.ir.machines.cuda import CudaArchitecture
 from sartor.codegen.ir.variants.traits import Sizes
 from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.analytic_costs import DirectCost
@@ -24,6 +26,9 @@ _TABLE = 16
 _ROUNDED, _SUMMED = 8, 4
 # Of a register tile, to begin and end it.
 _TILE = 16.0
+# On a GPU, estimates: schedulers of a multiprocessor, cycles until a workgroup has its first numbers, and those from an
+# instruction of a lone warp to its next, most of which it waits for codes from memory.
+_SCHEDULERS, _FIRST, _WAITING = 4, 1800.0, 4.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,14 @@ class _Tiles:
         height, width = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors"))
         return _Tiles(rows, min(height, rows), min(width, vectors), vectors, depth, bits)
 
+    def cycles_of_warps(self, gpu: CudaArchitecture, decoding: float, warps: int) -> float:
+        """Cycles where each of some warps computes a share of the tiles: as long as a warp waits for its own
+        instructions, or as all warps of a scheduler take to start theirs."""
+        tiles = -(-self.rows // self.height) * -(-self.vectors // self.width)
+        instructions = self.depth * (self.width * (decoding + self.height) + self.height)
+        waiting = max(_WAITING, warps / (gpu.multiprocessors * _SCHEDULERS))
+        return _FIRST + -(-tiles // warps) * instructions * waiting
+
     def cycles(self, core: Core, decoding: float, multiplying: float, loads: float, latency: float) -> float:
         """Cycles of all tiles.
 
@@ -82,8 +95,15 @@ class DecodedCost:
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         tiles = _Tiles.of(sizes, parameters, core)
         # Of one row, sums of a block are multiplied by its scale.
-        decoding = decoding_instructions(tiles.bits, core) + _SCALED * (tiles.height > 1)
-        return tiles.cycles(core, decoding, 1, 1, 0 if tiles.height == 1 else core.latency)
+        scaled = _SCALED * (tiles.height > 1)
+        if core.gpu is not None:
+            groups = (max(1, parameters.get(name, 1)) for name in ("row_groups", "panel_groups"))
+            return tiles.cycles_of_warps(core.gpu, _CONVERTED + scaled, math.prod(groups))
+        decoding = decoding_instructions(tiles.bits, core) + scaled
+        # Where elements of a vector are repeated at no cost, those for as many codes as it has are one load.
+        together = core.indexes and _WORD_BITS // tiles.bits % core.lanes == 0
+        loads = 1 / core.lanes if together else 1
+        return tiles.cycles(core, decoding, 1, loads, 0 if tiles.height == 1 else core.latency)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.loops.partition import largest_range
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import chunk
-from sartor.codegen.mlir.kernel_machine import kernel_machine
+from sartor.codegen.mlir.kernel_machine import CPU, kernel_machine
 from sartor.codegen.mlir.machine import Machine
 
 _MOST_SUM = (1 << 31) - 1
@@ -49,6 +49,11 @@ class BlockRoutine(ABC):
     def traits(self) -> Traits:
         """Facts about all its variants."""
 
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that the kernel can be compiled for."""
+        return CPU
+
     @abstractmethod
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
         """Why the routine does not multiply by a weight; None if it does."""
@@ -68,7 +73,8 @@ class BlockRoutine(ABC):
         weight = encoded_weight(task)
         if isinstance(weight, Rejected):
             return weight
-        machine, shape = kernel_machine(weight.plain, target), product_shape(weight.plain)
+        machine = kernel_machine(weight.plain, target, devices=self.devices)
+        shape = product_shape(weight.plain)
         if isinstance(machine, Rejected):
             return machine
         if isinstance(shape, Rejected):
@@ -89,7 +95,8 @@ class BlockRoutine(ABC):
         weight = encoded_weight(task)
         if isinstance(weight, Rejected):
             raise RejectionError(weight.reason)
-        machine, rewrite = kernel_machine(weight.plain, target), product_rewrite(weight.plain)
+        machine = kernel_machine(weight.plain, target, devices=self.devices)
+        rewrite = product_rewrite(weight.plain)
         if isinstance(machine, Rejected) or isinstance(rewrite, Rejected):
             raise RejectionError("not a matrix product for kernels")
         with rewrite.module.context:

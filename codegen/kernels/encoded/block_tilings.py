@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sartor.codegen.analysis.matmul import MatmulShape
 from sartor.codegen.ir.variants.routine import Rejected
-from sartor.codegen.kernels.loops.partition import long_workgroups
+from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import chunk, register_shapes
 from sartor.codegen.mlir.machine import Machine
@@ -29,18 +29,41 @@ LEAST_ROWS = 8
 def tilings_of_codes(shape: MatmulShape, machine: Machine, *, in_bytes: bool = False) -> list[Tiling]:
     """Sizes for codes that are decoded in registers, best guess first; ``in_bytes`` for products of integers."""
     rows, vectors = shape.rows or 1, -(-shape.columns // machine.lanes)
-    of_row = _WIDTHS_OF_FEW if machine.registers <= _FEW_REGISTERS else _WIDTHS_OF_ROW
-    widths: Sequence[int] = of_row if rows == 1 else _WIDTHS
     found = []
-    for wide in widths:
+    for wide in _widths(rows, vectors, machine):
         if wide > vectors and wide > 1:
             continue
         free = machine.registers - _OTHERS - (_OF_VECTOR_IN_BYTES if in_bytes else _OF_VECTOR) * wide
         most = 1 if rows == 1 else min(rows, _MOST_ROWS, max(1, free // wide))
-        tile = -(-rows // -(-rows // most))
-        panels = -(-vectors // wide)
-        found.append(Tiling(1, tile, wide, 1, long_workgroups(panels, machine.threads), 1))
+        tile = _tile_rows(rows, most, machine)
+        found.append(Tiling(1, tile, wide, *_workgroups(rows // chunk(rows, tile), -(-vectors // wide), machine), 1))
     return list(dict.fromkeys(found))
+
+
+def _tile_rows(rows: int, most: int, machine: Machine) -> int:
+    """Rows of a register tile, at most as many as given; on a GPU rather such as divide all of them, so that subgroups
+    share the rows."""
+    dividing = max(count for count in range(1, most + 1) if rows % count == 0)
+    return dividing if machine.in_subgroups and 2 * dividing > most else -(-rows // -(-rows // most))
+
+
+def _widths(rows: int, vectors: int, machine: Machine) -> Sequence[int]:
+    """Vectors of a panel that are tried, best guess first."""
+    if machine.in_subgroups:
+        # Several save loads, as long as there is work for all of the device.
+        busy = [wide for wide in _WIDTHS if -(-vectors // wide) * -(-rows // _MOST_ROWS) >= machine.threads]
+        return busy or (1,)
+    if rows > 1:
+        return _WIDTHS
+    return _WIDTHS_OF_FEW if machine.registers <= _FEW_REGISTERS else _WIDTHS_OF_ROW
+
+
+def _workgroups(lines: int, panels: int, machine: Machine) -> tuple[int, int]:
+    """Workgroups along lines of register tiles, and along panels; on a CPU each computes all lines of its panels, which
+    come from memory once."""
+    if machine.in_subgroups:
+        return many_workgroups_of_two(lines, panels, machine.threads)
+    return 1, long_workgroups(panels, machine.threads)
 
 
 def tilings_of_dots(shape: MatmulShape, machine: Machine) -> list[Tiling]:

@@ -18,6 +18,7 @@ from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.word_sums import WORD_DOTS
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
+from sartor.codegen.mlir.kernel_machine import ALSO_CUDA
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -30,6 +31,10 @@ class BlockProduct(BlockRoutine):
     @property
     def traits(self) -> Traits:
         return Traits(family="block_product", sizes=Tiling.names(), reads_codes=True, cost=DecodedCost())
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return ALSO_CUDA
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
         return None

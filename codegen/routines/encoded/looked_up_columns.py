@@ -12,6 +12,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
+from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.mlir.operations import body_of, nested
@@ -44,9 +45,8 @@ class LookedUpColumns:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if f"{ATTRIBUTE} = " not in task.body:
             return Rejected("it looks nothing up in a weight in blocks of integers")
-        if not target.is_cpu:
-            return Rejected("products read packed weights on a CPU only")
-        return [{"lanes": machine_of(target).lanes}]
+        machine = machine_of(target) if target.is_cpu else gpu_machine(target)
+        return [{"lanes": machine.lanes}]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         lanes = parameters["lanes"]

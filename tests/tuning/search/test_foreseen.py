@@ -9,6 +9,7 @@ import pytest
 
 from sartor.codegen.analysis.task_bounds import kind_and_sizes
 from sartor.codegen.ir.machines.core import WIDE
+from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.open_sizes.costs import OpenAttentionCost
 from sartor.codegen.mlir.kernel_machine import core_of
@@ -261,6 +262,17 @@ def test_products_by_codes_are_predicted_in_the_order_that_was_measured(level: s
         for name in (f"i8/matmul.block_dots{row}8}}", f"f32/matmul.block_product{row}8}}")
     )
     assert 2723840 / core.bytes_per_cycle / core.hertz < dots < product
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_row_by_codes_is_predicted_to_take_less_than_decoding_them_on_a_gpu(architecture: str) -> None:
+    """Stock code writes the weight as floats and reads these: 17 MB each, beside 2.7 MB of codes."""
+    core, sizes = core_of(Target.create("cuda", architecture)), "columns=1,lines=1,row_groups=1,unroll=1"
+    names = (f"matmul.block_product{{{sizes},panel_groups=152,vectors=1}}", "matmul.stock")
+    variants = [described(f"cuda:f32/{name}") for name in names]
+    kernel, stock = predicted_seconds(_by_codes(1), variants, None, frozenset(), core)
+    assert kernel < stock
+    assert stock > 2 * 4 * 896 * 4864 / core.bytes_per_cycle / core.hertz
 
 
 def test_attention_costs_what_its_loops_do() -> None:

@@ -14,7 +14,7 @@ from sartor.codegen.ir.machines.core import WIDE, Core
 from sartor.codegen.ir.variants.descriptor import without_parameters
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.search.cost_model import CostModel, Sample, is_readable
-from sartor.tuning.search.features import analytic_seconds, lowered_seconds, stepping_seconds
+from sartor.tuning.search.features import analytic_seconds, lowered_seconds, seconds_of_all, stepping_seconds
 from sartor.tuning.search.shipped.left_out import left_out
 from sartor.tuning.search.shipped.stored_guide import stored_guide
 from sartor.tuning.search.shipped.times import path_of, shipped_samples
@@ -89,7 +89,7 @@ def predicted_seconds(
     Raises:
         ValueError: if ``facts`` cannot be parsed.
     """
-    analytic = [analytic_seconds(facts, each, core) for each in variants]
+    analytic = seconds_of_all(facts, variants, core)
     if model is None:
         return analytic
     comparable = [_comparable(variant, seen) for variant in variants]

@@ -114,10 +114,11 @@ class InvocationAssembler(Assembler):
         return arith.bitcast(real, arith.trunci(half, word)), arith.bitcast(real, arith.trunci(half, high))
 
     def _words(self, memory: ir.Value, bits: int) -> ir.Value:
-        """A memory as words of so many bits, each of two elements: the same binding, declared once more."""
+        """A memory as words of so many bits, each of some elements: the same binding, declared once more."""
         if (memory, bits) not in self._wide:
             span, kind = memory.owner, ir.MemRefType(memory.type)
-            words = ir.MemRefType.get([kind.shape[0] // 2], ir.IntegerType.get_signless(bits), None, kind.memory_space)
+            count = kind.shape[0] * kind.element_type.width // bits
+            words = ir.MemRefType.get([count], ir.IntegerType.get_signless(bits), None, kind.memory_space)
             attributes = {name: span.attributes[name] for name in span.attributes}
             with ir.InsertionPoint.after(span):
                 made = ir.Operation.create(
@@ -142,6 +143,12 @@ class InvocationAssembler(Assembler):
     def load_floats(self, memory: ir.Value, offset: Index) -> ir.Value:
         """The invocation's number of a memory of f32."""
         return memref.load(memory, [self.value(self.add(self._lane, offset))])
+
+    def load_words(self, memory: ir.Value, offset: Index, kind: ir.Type) -> ir.Value:
+        """The invocation's integer of ``kind`` in a memory of shorter elements; ``offset`` is a multiple of as many."""
+        elements = kind.width // ir.MemRefType(memory.type).element_type.width
+        place = self.add(self._lane, self.divide(offset, elements)[0])
+        return memref.load(self._words(memory, kind.width), [self.value(place)])
 
     def store_words(self, stored: ir.Value, memory: ir.Value, offset: Index) -> None:
         """Write the invocation's number to a memory of its type."""

@@ -13,13 +13,15 @@ from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
+from sartor.codegen.routines.encoded.block_product import BlockProduct
 from sartor.codegen.routines.encoded.looked_up_columns import LookedUpColumns
 from sartor.codegen.routines.encoded.looked_up_tables import LookedUpTables
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.vector.product import Product
 from sartor.frontend.import_job import run_import
 from sartor.frontend.imported_model import ImportedModel
-from tests.codegen.routines.harness import Subject, compiled, opened, run
+from tests.codegen.routines.harness import Subject, compiled, load, opened, run
+from tests.devices import needs_vulkan
 from tests.plugin.onnx_model.builders import model as onnx_model
 from tests.plugin.onnx_model.builders import node, weights
 from tests.plugin.tied_models import parts_of, tied, tied_floats, values_of
@@ -89,9 +91,42 @@ def test_a_table_and_the_product_tied_to_it_are_one_weight(imported: dict[str, I
 def test_other_layers_are_rejected(imported: dict[str, ImportedModel]) -> None:
     head = next(layer for layer in imported["points"].graph.layers if layer.name == "head")
     assert _listed(head) == Rejected("it looks nothing up in a weight in blocks of integers")
-    gpu = Target.create("vulkan", "ampere")
-    found = choices_of(LookedUpColumns(4), _look_up(imported["points"]).task, gpu)
-    assert found == Rejected("products read packed weights on a CPU only")
+
+
+def _packed(look_up: Layer, vectors: int, target: Target) -> Implementation:
+    """The look-up in panels of so many vectors."""
+    listed = choices_of(LookedUpColumns(vectors), look_up.task, target)
+    assert not isinstance(listed, Rejected)
+    (parameters,) = listed
+    built = LookedUpColumns(vectors).build(look_up.task, parameters, target)
+    assert isinstance(built, Implementation)
+    return built
+
+
+@pytest.mark.parametrize("target", [Target.create("vulkan", "ampere"), Target.create("cuda", "sm_80")])
+def test_panels_on_a_gpu_are_those_of_its_products(target: Target, imported: dict[str, ImportedModel]) -> None:
+    model = imported["points"]
+    look_up, head = _look_up(model), next(layer for layer in model.graph.layers if layer.name == "head")
+    (shared,) = {*look_up.weights[:1]} & {*head.weights}
+    listed = choices_of(BlockProduct(), head.task, target)
+    assert not isinstance(listed, Rejected)
+    for parameters in listed:
+        wide = int(str(parameters["vectors"]))
+        product = BlockProduct().build(head.task, parameters, target)
+        rows = _packed(look_up, wide, target)
+        assert isinstance(product, Implementation)
+        assert product.packings[head.weights.index(shared)] == rows.packings[look_up.weights.index(shared)]
+
+
+@needs_vulkan
+def test_rows_are_those_of_the_table_on_a_gpu(imported: dict[str, ImportedModel]) -> None:
+    target, (of, has_points) = Target.create("vulkan"), _CASES["points"]
+    layer = _look_up(imported["points"])
+    subject = Subject(layer, imported["points"].weights, {"packed": _packed(layer, 2, target)})
+    program = load({"rows": subject}, target)
+    table = values_of(of, parts_of(of, has_points=has_points)) + np.arange(of.depth)
+    indices = np.array([[0, of.columns - 1, -1, 17, -of.columns]], np.int64)
+    assert np.abs(run(program, subject, "packed", [indices]) - table[indices]).max() < 1e-4
 
 
 @pytest.mark.parametrize("is_turned", [False, True])
