@@ -97,6 +97,7 @@ class _Opening:
         """Names of layers of a network that was opened by another import, which these two do not tell about."""
         theirs, sizes = {each.name: each for each in self._other.layers}, self._fit.twin_sizes
         for value, other in zip(opened.outputs, self._other.outputs, strict=True):
+            self._check_constant(value, other)
             if value.type.at(sizes) != other.type:
                 raise UnsupportedModelError(
                     f"output '{value.name}' cannot have any size: where {_sizes(self._fit)} it is {other.type}, not "
@@ -189,10 +190,22 @@ class _Opening:
         key = task_key(body, *map(str, fit.symbols))
         return replace(one, key=key, inputs=tuple(inputs), results=tuple(results), opened=opened)
 
+    def _check_constant(self, one: NetworkValue, other: NetworkValue) -> None:
+        """Make sure that an output without a layer is the same for both sizes."""
+        if one.constant is None or other.constant is None:
+            alike = one.constant == other.constant
+        else:
+            values = self._weights[one.constant], self._twin_weights[other.constant]
+            alike = values[0].shape == values[1].shape and _are_equal(*values)
+        if not alike:
+            raise UnsupportedModelError(
+                f"output '{one.name}' is a constant that depends on sizes; compute it from the inputs' shapes outside "
+                "the model, or give the sizes that occur, as --shape x=1|8,16"
+            )
+
     def _value(self, one: NetworkValue, other: NetworkValue) -> NetworkValue:
         """An input or output; an output has the sizes of what computes it."""
-        if one.constant is not None and one.type != other.type:
-            raise UnsupportedModelError(f"output '{one.name}' is a constant that depends on sizes")
+        self._check_constant(one, other)
         known = () if one.source is None else self._types[one.source].open_dims
         try:
             return replace(one, type=open_type(one.type, other.type, self._fit.knowing(known)))

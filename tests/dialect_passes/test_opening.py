@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import LayerKind, Task
@@ -274,6 +274,20 @@ def test_a_number_that_follows_from_sizes_in_another_way_is_refused(tmp_path: Pa
     with pytest.raises(
         UnsupportedModelError, match=r"cannot be compiled for any size: .*begins or ends higher.*=1\|8,16"
     ):
+        opened(path, [Symbol("n", 2, 16)], lambda sizes: {"x": (sizes["n"], 6)})
+
+
+@pytest.mark.parametrize("operator", ["Identity", "Shape"])
+def test_an_output_that_is_a_size_is_refused(operator: str, tmp_path: Path) -> None:
+    """It was the largest one, whatever the input."""
+    builder = Builder()
+    builder.op("Relu", "y", "x")
+    shape = builder.op("Shape", "shape", "x") if operator == "Identity" else "x"
+    builder.op(operator, "size", shape)
+    model = builder.model([("x", [1, 6])], [("y", [1, 6]), ("size", [2])])
+    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
+    path = saved(named(model, {"x": ["n", 6], "y": ["n", 6]}), tmp_path / "model.onnx")
+    with pytest.raises(UnsupportedModelError, match=r"output 'size' is a constant that depends on sizes; .*=1"):
         opened(path, [Symbol("n", 2, 16)], lambda sizes: {"x": (sizes["n"], 6)})
 
 
