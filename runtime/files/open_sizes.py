@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -159,4 +158,7 @@ class GivenSize:
 
     def at(self, chosen: Mapping[str, int]) -> int:
         """The size where callers choose these."""
-        return (self.factor * math.prod(chosen[name] for name in self.sizes) + self.offset) // self.divisor
+        size = self.factor
+        for name in self.sizes:
+            size *= chosen[name]
+        return (size + self.offset) // self.divisor

@@ -15,7 +15,7 @@ import numpy as np
 
 from sartor.runtime.driver.device_array import upload
 from sartor.runtime.driver.native_device import NativeDevice, buffer_view
-from sartor.runtime.driver.signature import Array, Signature, TensorSpec
+from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.files.open_sizes import GivenSize, OpenSize
 from sartor.runtime.runs.row_limits import RowLimits
 from sartor.runtime.runs.small import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, SmallRuns
@@ -29,45 +29,72 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class OpenShapes:
-    """The shapes of what a call gives, by those of what it takes."""
+    """The shapes of what a call gives, by those of what it takes.
+
+    A first call computes them by code and from records that are in no cache: so these are tuples of few numbers.
+    """
 
     def __init__(self, signature: Signature, sizes: Sequence[OpenSize], given: Sequence[GivenSize]) -> None:
         """For a model with this signature, some of whose sizes are None, those that callers choose, and those of
         outputs that follow from them."""
-        self._specs = signature.inputs
-        numbers = {spec.name: number for number, spec in enumerate(signature.inputs)}
-        self._chosen = [
-            (size, [(numbers[place.input], place.axis, place.offset) for place in size.places]) for size in sizes
-        ]
-        follows, names = {(size.output, size.axis): size for size in given}, {size.name for size in sizes}
-        self._given = [
+        self._ranks = tuple(len(spec.shape) for spec in signature.inputs)
+        inputs = {spec.name: number for number, spec in enumerate(signature.inputs)}
+        self._fixed = tuple(
+            (inputs[spec.name], axis, size)
+            for spec in signature.inputs
+            for axis, size in enumerate(spec.shape)
+            if size is not None
+        )
+        self._chosen = tuple((size.least, size.most, size.multiple, _places(size, inputs)) for size in sizes)
+        numbers = {size.name: number for number, size in enumerate(sizes)}
+        follows = {(size.output, size.axis): size for size in given if numbers.keys() >= {*size.sizes}}
+        dims = [
             [follows.get((spec.name, axis)) if size is None else size for axis, size in enumerate(spec.shape)]
             for spec in signature.outputs
         ]
-        self.are_known = all(
-            isinstance(size, int) or (size is not None and names.issuperset(size.sizes))
-            for dims in self._given
-            for size in dims
-        )
+        self.are_known = all(size is not None for shape in dims for size in shape)
         """Whether a call's sizes tell those of all outputs."""
+        self._given = tuple(tuple(_formula(size, numbers) for size in shape) for shape in dims)
 
     def outputs(self, inputs: Shapes) -> Shapes | None:
         """The shapes of outputs for those of inputs; None if the model does not take these."""
-        if not all(map(TensorSpec.accepts_shape, self._specs, inputs)):
+        if tuple(map(len, inputs)) != self._ranks:
             return None
-        chosen = dict[str, int]()
-        for size, places in self._chosen:
-            for number, axis, offset in places:
-                taken = inputs[number][axis] - offset
-                if chosen.setdefault(size.name, taken) != taken:
-                    return None
-            if not size.allows(taken):
+        for number, axis, size in self._fixed:
+            if inputs[number][axis] != size:
                 return None
-        return tuple([tuple([_size(dim, chosen) for dim in dims]) for dims in self._given])
+        chosen = list[int]()
+        for least, most, multiple, ((first, axis, offset), *others) in self._chosen:
+            size = inputs[first][axis] - offset
+            if not least <= size <= most or size % multiple:
+                return None
+            for number, place, extra in others:
+                if inputs[number][place] - extra != size:
+                    return None
+            chosen.append(size)
+        return tuple([tuple([_evaluated(*each, chosen) for each in shape]) for shape in self._given])
 
 
-def _size(dim: int | GivenSize | None, chosen: Mapping[str, int]) -> int:
-    return dim.at(chosen) if isinstance(dim, GivenSize) else dim or 0
+_Place = tuple[int, int, int]
+"""The number of an input, an axis of it, and what is added to a size there."""
+_Formula = tuple[tuple[int, ...], int, int, int]
+"""Numbers of sizes whose product is multiplied, added to, and divided by the other three."""
+
+
+def _places(size: OpenSize, inputs: Mapping[str, int]) -> tuple[_Place, ...]:
+    return tuple((inputs[place.input], place.axis, place.offset) for place in size.places)
+
+
+def _formula(size: int | GivenSize | None, numbers: Mapping[str, int]) -> _Formula:
+    if isinstance(size, GivenSize):
+        return tuple(numbers[name] for name in size.sizes), size.factor, size.offset, size.divisor
+    return (), size or 0, 0, 1
+
+
+def _evaluated(factors: tuple[int, ...], size: int, offset: int, divisor: int, chosen: Sequence[int]) -> int:
+    for number in factors:
+        size *= chosen[number]
+    return (size + offset) // divisor
 
 
 class _Memory(NamedTuple):
@@ -91,13 +118,15 @@ class SizedRuns:
         """For a model with this signature on a device; ``prepare`` makes a call of views of inputs and outputs."""
         self._inputs = signature.inputs
         self._names = [spec.name for spec in signature.inputs]
-        self._types = [spec.numpy_dtype for spec in (*signature.inputs, *signature.outputs)]
+        self._types = tuple(spec.numpy_dtype for spec in (*signature.inputs, *signature.outputs))
+        self._bytes = tuple(dtype.itemsize for dtype in self._types)
         self._shapes = shapes
         self._device = device
         self._prepare = prepare
         self._limits = limits
         self._kept: dict[Shapes, SmallRuns] = {}
         self._memories: list[_Memory] = []
+        self._room = self._no_room()
 
     def shapes(self, feeds: Mapping[str, Array]) -> Shapes | None:
         """Those of inputs, if they are as many arrays as the model takes."""
@@ -118,12 +147,12 @@ class SizedRuns:
         """
         if (outputs := self._shapes.outputs(inputs)) is None:
             return None
-        shapes, types, count = (*inputs, *outputs), self._types, len(inputs)
-        needed = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, types, strict=True)]
+        shapes, count = (*inputs, *outputs), len(inputs)
+        needed = list(map(operator.mul, map(math.prod, shapes), self._bytes))
         if sum(needed[:count]) > MOST_INPUT_BYTES or sum(needed[count:]) > MOST_OUTPUT_BYTES:
             return None
         self._make_room(needed)
-        described = [*zip(self._memories, types, shapes, strict=True)]
+        described = [*zip(self._memories, self._types, shapes, strict=True)]
         call = self._prepare([buffer_view(memory.buffer, dtype, shape) for memory, dtype, shape in described])
         arrays = [np.ndarray(shape, dtype, memory.contents) for memory, dtype, shape in described]
         if len(self._kept) == _MOST_SIZES:
@@ -133,12 +162,18 @@ class SizedRuns:
 
     def _make_room(self, needed: Sequence[int]) -> None:
         """Make memory hold so many bytes of each tensor: more than are needed, as the next size may be larger."""
-        held = [memory.contents.nbytes for memory in self._memories] or [0] * len(needed)
-        if self._memories and all(map(operator.le, needed, held)):
+        if all(map(operator.le, needed, self._room)):
             return
+        pairs = zip(needed, self._room, strict=True)
+        room = [max(before, _LEAST_BYTES, 1 << size.bit_length()) for size, before in pairs]
         # What has views of the memory before would hold it.
         self._kept.clear()
-        self._memories = []
-        for size, before in zip(needed, held, strict=True):
-            array = upload(np.zeros(max(before, _LEAST_BYTES, 1 << size.bit_length()), np.uint8), self._device)
+        self._memories, self._room = [], self._no_room()
+        for size in room:
+            array = upload(np.zeros(size, np.uint8), self._device)
             self._memories.append(_Memory(array.view.get_buffer(), array.to_host()))
+        self._room = room
+
+    def _no_room(self) -> list[int]:
+        """Bytes where there is no memory, not even of a tensor without elements."""
+        return [-1] * len(self._types)

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from sartor.errors import DeviceError
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.device_array import upload
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
@@ -106,3 +107,15 @@ def test_the_oldest_of_many_sizes_is_dropped(runs: SizedRuns, monkeypatch: pytes
     for rows in (9, 8, 7, 6):
         runs.make(shapes_of(rows))
     assert [runs.of(shapes_of(rows)) is not None for rows in (9, 8, 7, 6)] == [False, True, True, True]
+
+
+def test_without_memory_for_a_larger_size_smaller_ones_get_theirs_anew(
+    runs: SizedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runs.make(shapes_of(3)) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{sized.__name__}.upload", Mock(side_effect=DeviceError("no memory")))
+        with pytest.raises(DeviceError):
+            runs.make(shapes_of(900))
+    assert runs.of(shapes_of(3)) is None
+    assert runs.make(shapes_of(3)) is not None
