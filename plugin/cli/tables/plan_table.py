@@ -29,6 +29,7 @@ def module_rows(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("inputs", "\n".join(map(_spec, manifest.inputs))),
         ("bound inputs", "\n".join(f"{_spec(each.spec)} = {each.text}" for each in manifest.bound)),
         ("outputs", "\n".join(_outputs(manifest.outputs))),
+        ("any size", "\n".join(map(str, manifest.sizes))),
         ("entry", manifest.entry),
         ("states", "\n".join(manifest.described_states)),
         ("entry that keeps states", manifest.stateful_signature.entry if manifest.states else ""),

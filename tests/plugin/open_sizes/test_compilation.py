@@ -128,7 +128,9 @@ def test_commands_make_inputs_up_of_the_sizes_that_are_given(
     run(made.artifact.path, size=["rows=7"], threads=1, json=True)
     assert json.loads(capsys.readouterr().out)["outputs"][0]["shape"] == [7, 19]
     inspect(made.artifact.path, size=["rows=7"])
-    assert f"float32[7, {WIDTH}]" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"float32[7, {WIDTH}]" in shown
+    assert f"'rows' from 1 to {MOST}" in shown
     asked = Mock(wraps=ask)
     monkeypatch.setattr(compare_command, "ask", asked)
     compare_command.compare(made.artifact.path, made.model, size=["rows=11"], threads=1, json=True)
