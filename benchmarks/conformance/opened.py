@@ -20,10 +20,19 @@ from sartor.tuning.workers.pool import WorkerPool
 
 _TIMEOUT = 120.0
 _REASONS = (
-    ("not the same for all sizes", "code that is another for other sizes"),
-    ("importing", "the operator's attributes or constants fix a size"),
-    ("inconsistent", "the operator's attributes or constants fix a size"),
-    ("cannot have any size", "the result has a size that follows from others in a way that is not known"),
+    ("which IREE", "an element type that only the backend carries"),
+    ("cannot be compiled for any size", "code, or a constant, that follows from sizes in another way"),
+    ("cannot have any size", "code, or a constant, that follows from sizes in another way"),
+    ("constant that depends on sizes", "code, or a constant, that follows from sizes in another way"),
+    ("contradicts the types or shapes", "the operator's attributes or constants fix a size"),
+    ("is not valid", "the operator's attributes or constants fix a size"),
+    ("export the model again", "the operator's attributes or constants fix a size"),
+    ("computes nothing", "it gives an input as it is"),
+    ("gives what it takes", "it gives an input as it is"),
+    ("random", "what it draws at random only a manifest tells sessions"),
+    ("overlap within the same buffer", "IREE's own code of open sizes fails"),
+    ("crashed", "IREE's own code of open sizes fails"),
+    ("MLIRError", "IREE's own code of open sizes fails"),
 )
 
 
