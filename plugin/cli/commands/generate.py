@@ -119,9 +119,14 @@ class _Timed:
         first, rate = self.times.values()
         count = len(self.seconds)
         parts = [f"{count} token{'s' if count != 1 else ''}"]
-        parts += [] if first is None else [f"the first after {1000 * first:.3g} ms"]
-        parts += [] if rate is None else [f"then {rate:.3g} a second"]
+        parts += [] if first is None else [f"the first after {_told(1000 * first)} ms"]
+        parts += [] if rate is None else [f"then {_told(rate)} a second"]
         return ", ".join(parts)
+
+
+def _told(number: float) -> str:
+    """A number with three digits, or with all before its point."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _read_tokens(text: str) -> list[int]:
