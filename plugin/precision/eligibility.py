@@ -198,9 +198,12 @@ def _needs_small_pairs(variant: Variant) -> bool:
 
 
 def _rounds_more(variant: Variant) -> bool:
-    """Whether a variant rounds other values than those that a quantised model stores in 8 bits."""
+    """Whether a variant rounds other values than those that a quantised model stores in 8 bits.
+
+    One that rounds what it multiplies alone rounds nothing if that has a range: it is multiples of the scale already.
+    """
     traits = variant.traits
-    return traits.rounds_between or traits.scales_rows or traits.rounds_factor or traits.weights == QUANTISED
+    return traits.rounds_between or traits.scales_rows or traits.weights == QUANTISED
 
 
 class _ExactIntegers:

@@ -97,6 +97,27 @@ def one_convolution(zero: int = 0, depth: int = 12, size: tuple[int, int] = (9, 
     return model(nodes, [("x", (1, depth, *size), FLOAT)], ["y"], constants)
 
 
+def product_beside_floats() -> ModelProto:
+    """A product whose operand alone is quantised: it adds floats, as residuals between LayerNormalizations are, and
+    its result is not quantised."""
+    random = np.random.default_rng(7)
+    constants = {
+        **{"xs": np.float32(0.02), "xz": np.uint8(131), "wz": np.zeros(24, np.int8)},
+        **{
+            "w": random.integers(-128, 127, (32, 24)).astype(np.int8),
+            "ws": np.abs(weights(24, seed=5)) + np.float32(0.01),
+        },
+    }
+    nodes = [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["q"], name="q"),
+        node("DequantizeLinear", ["q", "xs", "xz"], ["d"], name="d"),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["v"], name="v", axis=1),
+        node("MatMul", ["d", "v"], ["p"], name="product"),
+        node("Add", ["p", "r"], ["y"], name="residual"),
+    ]
+    return model(nodes, [("x", (20, 32), FLOAT), ("r", (20, 24), FLOAT)], ["y"], constants)
+
+
 class Dynamic:
     """Collects nodes that quantise what they multiply by its own range, which is known at run time only."""
 

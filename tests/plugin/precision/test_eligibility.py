@@ -37,7 +37,7 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.workers.pool import WorkerPool
 from tests import grouped_models
 from tests.importing import imported_model
-from tests.plugin.quantised_models import dynamic_network, network, one_convolution
+from tests.plugin.quantised_models import dynamic_network, network, one_convolution, product_beside_floats
 from tests.tiny_models import Builder as ModelBuilder
 
 # A CPU with AMX, whatever this machine is.
@@ -68,6 +68,20 @@ def test_layers_of_a_quantised_model_may_run_in_8_bits(kind: str) -> None:
     assert len(layers) == 3
     for layer in layers:
         assert any(descriptor.startswith("cpu:i8/") for descriptor in _descriptors(candidates, layer)), layer.name
+
+
+@pytest.mark.parametrize(("cpu", "kind"), [("x86-64-v3", "factor_word_pairs"), ("cascadelake", "factor_dots")])
+def test_a_product_that_adds_floats_reads_its_quantised_operand_in_8_bits(cpu: str, kind: str) -> None:
+    """It rounds nothing: the operand is multiples of its scale already. In a model of floats it would be rounded."""
+    config = replace(CONFIG, target=Target.create("cpu", cpu))
+    quantised = imported_model(product_beside_floats(), target=config.target)
+    (layer,) = _multiplying(quantised)
+    candidates = find_candidates(quantised, config.planning, everything=False)
+    assert any(f".{kind}{{" in descriptor for descriptor in _descriptors(candidates, layer))
+    floats = imported_model(_float_product(), target=config.target)
+    (layer,) = _multiplying(floats)
+    candidates = find_candidates(floats, config.planning, everything=False)
+    assert not any("factor" in descriptor for descriptor in _descriptors(candidates, layer))
 
 
 def test_no_layer_of_a_float_model_may(imported_of: Callable[[str], ImportedModel]) -> None:
