@@ -68,7 +68,7 @@ def test_modules_have_the_compensated_weights_and_plans_ask_for_the_samples(tmp_
     config = CompileConfig(
         threads=1,
         jobs=1,
-        time_budget=20.0,
+        time_budget=120.0,
         max_error=0.2,
         precision=Precision.INT4_WEIGHTS,
         weight_blocks=(_BLOCK,),
