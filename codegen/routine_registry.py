@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from sartor.codegen.ir.layer import ELEMENT_TYPES
-from sartor.codegen.ir.target import DEVICES
 from sartor.codegen.ir.variants.descriptor import CHILDNET, Descriptor
 from sartor.codegen.ir.variants.routine import OPERATIONS, Rounding, Routine, Storing
 from sartor.codegen.ir.variants.traits import LOWERED, DescribedVariant, Traits
+from sartor.devices import KINDS
 from sartor.errors import UsageError
 
 _HEAD_SIGNS = frozenset(":/.")
@@ -112,7 +112,7 @@ def _heads() -> tuple[str, ...]:
     """Descriptors that there can be, without parameters."""
     names = dict.fromkeys(routine.name for routine in all_routines())
     types = dict.fromkeys((*ELEMENT_TYPES, *low_precision()))
-    parts = itertools.product(DEVICES, types, OPERATIONS, names)
+    parts = itertools.product(KINDS, types, OPERATIONS, names)
     return tuple(f"{device}:{dtype}/{operation}.{name}" for device, dtype, operation, name in parts)
 
 

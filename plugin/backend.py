@@ -26,6 +26,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 from onnx.backend.base import Backend, BackendRep
 
 from sartor.codegen.ir.target import Target
+from sartor.devices import KINDS
 from sartor.errors import UsageError
 from sartor.frontend.stock_module import compile_stock, run_once
 from sartor.frontend.target_check import runs_here
@@ -48,7 +49,7 @@ from sartor.tuning.workers.pool import WorkerPool
 
 __all__ = ["SartorBackend", "SartorRep", "prepare", "run_model", "run_node", "supports_device"]
 
-_TARGETS = {"CPU": "cpu", "CUDA": "cuda", "VULKAN": "vulkan"}
+_TARGETS = {kind.upper(): kind for kind in KINDS}
 _TIMEOUT = 600.0
 # What may follow a device's kind and a colon.
 _FIRST = ("", "0")

@@ -12,6 +12,7 @@ from sartor.codegen.ir.block_packing import USUAL_BLOCK
 from sartor.codegen.ir.machines.cuda import ARCHITECTURES
 from sartor.codegen.ir.target import Target
 from sartor.config_values import MEASURING, SETTINGS, check_ranges_are_used
+from sartor.devices import CPU
 from sartor.errors import UsageError
 from sartor.policies import (
     DEFAULT_PLANS,
@@ -100,7 +101,7 @@ class CompileConfig:
         finds_states: whether inputs and outputs are states too that exporters name so, on one device of this machine.
     """
 
-    target: Target = field(default_factory=lambda: Target.create("cpu"))
+    target: Target = field(default_factory=lambda: Target.create(CPU))
     threads: int = field(default_factory=lambda: device_settings().threads)
     max_error: float | None = None
     precision: Precision = Precision.F32

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from sartor.codegen.ir.block_packing import FOUR_BITS
-from sartor.codegen.ir.target import DEVICES, Target
+from sartor.codegen.ir.target import Target
+from sartor.devices import KINDS
 from sartor.errors import UsageError
 from sartor.policies import DEFAULT_MAX_ERROR, DEFAULT_PLANS, LOW_PRECISION_MAX_ERROR, Double, Precision, Search
 from sartor.runtime.driver.device import MAX_THREADS
@@ -75,8 +76,8 @@ class Setting:
 def _target(name: str, value: object) -> Target:
     """A target, or a text such as ``cpu``, ``vulkan:ampere`` or ``cpu,vulkan``."""
     found = parsed(name, value, Target, _parsed_target, "a Target, or a text such as cpu or vulkan:ampere")
-    if found.device not in DEVICES:
-        raise refusal(name, value, f"a target of one of the devices {', '.join(DEVICES)}")
+    if found.device not in KINDS:
+        raise refusal(name, value, f"a target of one of the devices {', '.join(KINDS)}")
     return found
 
 

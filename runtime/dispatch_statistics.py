@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sartor.devices import CPU, is_cpu
 from sartor.errors import DeviceError
 from sartor.runtime.driver.device import device_settings, tool_device
 from sartor.runtime.driver.iree_runtime import benchmark_rows
@@ -62,7 +63,7 @@ def dispatch_statistics(
     entry: str,
     inputs: Sequence[Array],
     *,
-    device: str = "cpu",
+    device: str = CPU,
     threads: int | None = None,
     parameters: Mapping[str, Path] | None = None,
     iterations: int = 20,
@@ -85,7 +86,7 @@ def dispatch_statistics(
         DeviceError: if the tool fails, for example because the device cannot report dispatches.
     """
     settings = device_settings(device, threads)
-    huge = device == "cpu" and wants_huge_pages(path)
+    huge = is_cpu(device) and wants_huge_pages(path)
     with workspace() as folder:
         arguments = [write_input(array, folder / f"{i}.bin") for i, array in enumerate(inputs)]
         flags = {
@@ -98,7 +99,7 @@ def dispatch_statistics(
             **{name: [value] for name, _, value in (flag[2:].partition("=") for flag in settings.flags)},
         }
         tunables = f"{_KEPT}:{_HUGE_PAGES}" if huge else _KEPT
-        with _inherited({_TUNABLES: tunables} if device == "cpu" else {}):
+        with _inherited({_TUNABLES: tunables} if is_cpu(device) else {}):
             rows = benchmark_rows(path, entry, arguments, flags, timeout)
     seconds = [_seconds(row) for row in rows]
     dispatches = [

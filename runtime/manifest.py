@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sartor.devices import is_cpu
 from sartor.errors import UsageError
 from sartor.runtime.driver.counts import check_counts
 from sartor.runtime.driver.signature import Signature, TensorSpec
@@ -312,7 +313,7 @@ class Manifest:
 
         Of several plans, which share threads, that of the one which needs most.
         """
-        plans = [alternative.plan or self.plan for alternative in self.alternatives if alternative.device == "cpu"]
+        plans = [alternative.plan or self.plan for alternative in self.alternatives if is_cpu(alternative.device)]
         found = [plan.get("workers") for plan in plans or [self._later]]
         known = [each for each in found if isinstance(each, int) and not isinstance(each, bool) and each >= 1]
         return max(known) if known and len(known) == len(found) else None

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from sartor.devices import CPU
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.bound_input import BoundInput
 from sartor.runtime.driver.device import device_settings
@@ -97,7 +98,7 @@ def _level_here(module: Path) -> str | None:
     """The CPU level that a module chooses when it is loaded."""
     from sartor.runtime.session import Session
 
-    with Session(module, device="cpu", threads=1, huge_pages=False) as session:
+    with Session(module, device=CPU, threads=1, huge_pages=False) as session:
         return session.level
 
 

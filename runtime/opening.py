@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from sartor.devices import CPU, is_cpu
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.amx import unusable
 from sartor.runtime.driver.cores import allowed_cpus, find_cores
@@ -101,7 +102,7 @@ class Opened(NamedTuple):
         """
         if not isinstance(self.program, Program):
             raise UsageError("a model of several modules runs where these are")
-        device = open_device("cpu", 1)
+        device = open_device(CPU, 1)
         program = self.program.on(device)
         return self._replace(device=device, program=program, overlap=self.overlap.shared())
 
@@ -290,8 +291,8 @@ def _choose_device(place: Place, manifest: Manifest | None) -> NativeDevice:
             raise UsageError("threads and spinning are settled when a device is opened; pass them there")
         return device
     if device is None:
-        device = manifest.devices[0] if manifest and manifest.devices else "cpu"
-    if threads is None and device == "cpu" and manifest is not None and manifest.workers is not None:
+        device = manifest.devices[0] if manifest and manifest.devices else CPU
+    if threads is None and is_cpu(device) and manifest is not None and manifest.workers is not None:
         # Found where it was compiled, which may not be this container.
         threads = min(manifest.workers, find_cores(allowed_cpus()).processes)
     return open_device(device, threads, spin_us)
@@ -304,7 +305,7 @@ def _plans_of(manifest: Manifest | None, device: NativeDevice, label: str) -> tu
         return ()
     from sartor.runtime.several.choice import of_device
 
-    kind = "cpu" if device.host_memory else device.label.partition(":")[0]
+    kind = CPU if device.host_memory else device.label.partition(":")[0]
     return of_device(manifest.alternatives, kind, label)
 
 

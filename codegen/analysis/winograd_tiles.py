@@ -47,7 +47,7 @@ def applicable(task: Task) -> Convolution | Rejected:
         return Rejected("not of stride 1 without dilation")
     if not 1 < max(convolution.filter.shape[2:]) < MOST_POINTS:
         return Rejected(f"not a filter of 2 to {MOST_POINTS - 1} taps a side")
-    if any(each.dtype != "f32" for each in (convolution.image, convolution.filter, convolution.result)):
+    if not all(tensor.is_f32 for tensor in (convolution.image, convolution.filter, convolution.result)):
         return Rejected("its element types are not all f32")
     if min(convolution.filter.shape[:2]) < _FEWEST_CHANNELS:
         return Rejected("too few channels for matrix products")

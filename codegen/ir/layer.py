@@ -29,6 +29,8 @@ _NUMPY: dict[str, Any] = {
     "i1": "bool",
 }
 
+BF16, F16, F32, F64 = "bf16", "f16", "f32", "f64"
+I8, I32, I64 = "i8", "i32", "i64"
 ELEMENT_TYPES = tuple(_NUMPY)
 """MLIR's names of the types that tensors may have."""
 
@@ -73,6 +75,16 @@ class TensorType:
         """The type for sizes of the symbols, by their names."""
         shape = tuple(dim if isinstance(dim, int) else dim.at(sizes) for dim in self.dims or self.shape)
         return TensorType(shape, self.dtype)
+
+    @property
+    def is_f32(self) -> bool:
+        """Whether its elements are of the type that kernels compute in."""
+        return self.dtype == F32
+
+    @property
+    def is_f64(self) -> bool:
+        """Whether its elements are of the type that no kernel computes in."""
+        return self.dtype == F64
 
     @property
     def elements(self) -> int:
@@ -162,6 +174,11 @@ class Task:
     results: tuple[TensorType, ...]
     stages: tuple[Stage, ...] = ()
     opened: OpenedTask | None = None
+
+    @property
+    def tensors(self) -> tuple[TensorType, ...]:
+        """The types of activations, weights and results."""
+        return (*self.inputs, *self.weights, *self.results)
 
 
 @dataclass(frozen=True)

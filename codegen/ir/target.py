@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.machines.cuda import cuda_architecture
 from sartor.codegen.ir.machines.vulkan import nvidia_attribute
+from sartor.devices import CPU, CUDA, KINDS, VULKAN, is_cpu
 from sartor.errors import UsageError
 
-DEVICES = ("cpu", "vulkan", "cuda")
-_DEFAULT_ARCHITECTURE = {"cpu": "host", "vulkan": "llvmpipe", "cuda": "sm_80"}
+_DEFAULT_ARCHITECTURE = {CPU: "host", VULKAN: "llvmpipe", CUDA: "sm_80"}
 
 # The flags that a user of stock IREE would give; candidate 0 and every other variant are compiled with them.
 _OPTIMISATION = ("--iree-opt-level=O3",)
@@ -52,8 +52,8 @@ class Target:
         Raises:
             UsageError: for an unknown device, or an architecture of which a part is missing.
         """
-        if device not in DEVICES:
-            raise UsageError(f"'{device}' is not a target, choose among {', '.join(DEVICES)}")
+        if device not in KINDS:
+            raise UsageError(f"'{device}' is not a target, choose among {', '.join(KINDS)}")
         if architecture is not None and not all(architecture.split(":")):
             raise UsageError(
                 f"'{architecture}' is not an architecture, expected for example host or aarch64:neoverse-n1"
@@ -67,8 +67,8 @@ class Target:
         Raises:
             UsageError: for other devices.
         """
-        first, *others = sorted(targets, key=lambda target: DEVICES.index(target.device))
-        if others and (len(others) > 1 or first.device != "cpu" or others[0].device == "cpu"):
+        first, *others = sorted(targets, key=lambda target: KINDS.index(target.device))
+        if others and (len(others) > 1 or not first.is_cpu or others[0].is_cpu):
             names = ",".join(target.device for target in targets)
             raise UsageError(f"'{names}' is not a target; several devices are cpu,vulkan or cpu,cuda")
         return replace(first, others=tuple(others))
@@ -84,7 +84,17 @@ class Target:
     @property
     def is_cpu(self) -> bool:
         """Whether code is for the CPU, of all devices the one that runs on the caller's own memory and threads."""
-        return self.device == "cpu"
+        return is_cpu(self.device)
+
+    @property
+    def is_vulkan(self) -> bool:
+        """Whether code is SPIR-V, which a driver of Vulkan compiles when it is loaded."""
+        return self.device == VULKAN
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether code is PTX, for the GPUs of NVIDIA from an architecture on."""
+        return self.device == CUDA
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -104,17 +114,17 @@ class Target:
     @property
     def multiplies_tf32(self) -> bool:
         """Whether one of the devices has kernels for tensor cores that multiply in TF32."""
-        return any(each.device == "cuda" and cuda_architecture(each.architecture) is not None for each in self.each)
+        return any(part.is_cuda and cuda_architecture(part.architecture) is not None for part in self.each)
 
     @property
     def is_software(self) -> bool:
         """Whether code is for a driver that computes on the CPU: all that runs or compiles there is slow."""
-        return self.device == "vulkan" and self.architecture == _DEFAULT_ARCHITECTURE["vulkan"]
+        return self.is_vulkan and self.architecture == _DEFAULT_ARCHITECTURE[VULKAN]
 
     @property
     def is_this_cpu(self) -> bool:
         """Whether code is for the CPU that compiles it."""
-        return self.is_cpu and self.architecture == _DEFAULT_ARCHITECTURE["cpu"]
+        return self.is_cpu and self.architecture == _DEFAULT_ARCHITECTURE[CPU]
 
     @property
     def isa(self) -> str | None:
@@ -135,7 +145,7 @@ class Target:
                 *((f"--iree-llvmcpu-target-cpu-features={less}",) if less else ()),
                 f"--iree-llvmcpu-target-cpu={self.architecture.removeprefix(f'{self.isa}:')}",
             )
-        if self.device == "vulkan":
+        if self.is_vulkan:
             return ("--iree-hal-target-device=vulkan", f"--iree-vulkan-target={self.architecture}")
         known = cuda_architecture(self.architecture)
         return ("--iree-hal-target-device=cuda", f"--iree-cuda-target={known.base if known else self.architecture}")
@@ -143,15 +153,15 @@ class Target:
     @property
     def written_out(self) -> str | None:
         """The attribute of executables, where it is not IREE's own for these flags; None where it is."""
-        if self.device == "vulkan":
+        if self.is_vulkan:
             return nvidia_attribute(self.architecture)
-        known = cuda_architecture(self.architecture) if self.device == "cuda" else None
+        known = cuda_architecture(self.architecture) if self.is_cuda else None
         return known.attribute if known else None
 
     @property
     def has_models(self) -> bool:
         """Whether models predict the cost of kernels for it, so that a plan can be made without measuring."""
-        return self.device != "cuda" or self.written_out is not None
+        return not self.is_cuda or self.written_out is not None
 
     @property
     def flags(self) -> tuple[str, ...]:

@@ -178,7 +178,7 @@ def compile_unsplit(
         index_constants(module)
         if target.is_cpu:
             convert_by_floats(module)
-        if target.device == "vulkan":
+        if target.is_vulkan:
             avoid_defects(module)
         cut_function(module)
         if stateful is not None:

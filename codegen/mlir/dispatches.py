@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sartor.codegen.ir.layer import BF16
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
 from sartor.codegen.mlir.before_lowering.bfloat_conversions import convert_by_floats
@@ -124,9 +125,9 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
 def _without_defects(source: str, target: Target) -> str:
     """A module of which IREE's code for the target is right."""
     edits = [index_constants] if "linalg.index" in source else []
-    if target.is_cpu and "itofp" in source and "bf16" in source:
+    if target.is_cpu and "itofp" in source and BF16 in source:
         edits.append(convert_by_floats)
-    if target.device == "vulkan":
+    if target.is_vulkan:
         edits.append(avoid_defects)
     if not edits:
         return source

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import F32, TensorType
 from sartor.codegen.ir.schema import QUANTISED, RANGE
-
-STORED_BY = ("f32",)
-"""Element types that may be stored in a narrower one."""
 
 _PARTS = ("scale", "zero", "inverse")
 
@@ -37,6 +34,13 @@ def conversion_function(before: TensorType, after: TensorType) -> str:
         f"util.func private @convert(%arg0: {before}{numbers}) -> {after} {{\n{lines}\n"
         f"  util.return %converted : {after}\n}}"
     )
+
+
+def to_f32(name: str, value: str, dtype: str) -> tuple[list[str], str]:
+    """Lines that convert a value to an f32 called ``name``, and what it is called then; integers have no sign."""
+    if dtype == F32:
+        return [], value
+    return [f"{name} = arith.{'uitofp' if dtype == QUANTISED else 'extf'} {value} : {dtype} to f32"], name
 
 
 def _parts(numbers: str) -> list[str]:

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layer import F16, Task
 from sartor.codegen.ir.machines.core import Core, core_of_gpu
 from sartor.codegen.ir.machines.cuda import cuda_architecture
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected
-from sartor.codegen.mlir.element_types import STORED_BY
 from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.mlir.machine import Machine, float_machine, machine_of
+from sartor.devices import CPU, VULKAN
 
-CPU: tuple[str, ...] = ("cpu",)
-EVERYWHERE: tuple[str, ...] = ("cpu", "vulkan")
+CPU_ONLY: tuple[str, ...] = (CPU,)
+EVERYWHERE: tuple[str, ...] = (CPU, VULKAN)
 """Devices of kernels that need nothing but vectors: neither memory of a workgroup nor instructions of a CPU."""
 ALSO_CUDA: tuple[str, ...] = (*EVERYWHERE, "cuda")
 """The same with CUDA, where most layers have kernels for its tensor cores."""
 
+_STORED_EVERYWHERE = (None, F16)
+
+
+def devices_storing(storage: str | None) -> tuple[str, ...]:
+    """Devices of kernels that need nothing but vectors and a type that results are stored in; None for their own."""
+    return EVERYWHERE if storage in _STORED_EVERYWHERE else CPU_ONLY
+
 
 def kernel_machine(
-    task: Task, target: Target, storage: str | None = None, devices: Collection[str] = CPU
+    task: Task, target: Target, storage: str | None = None, devices: Collection[str] = CPU_ONLY
 ) -> Machine | Rejected:
     """The machine that our own kernels are compiled for; Rejected if they do not support the layer or target.
 
@@ -36,9 +43,9 @@ def kernel_machine(
     if task.opened is not None and task.opened.ends:
         return Rejected("it reads the end of a table, which begins elsewhere for each size")
     machine = float_machine(task, target) if target.is_cpu else gpu_machine(target)
-    if isinstance(machine, Machine) and any(each.dtype != "f32" for each in (*task.inputs, *task.weights)):
+    if isinstance(machine, Machine) and not all(tensor.is_f32 for tensor in (*task.inputs, *task.weights)):
         return Rejected("its element types are not all f32")
-    if (storage is not None or not target.is_cpu) and any(result.dtype not in STORED_BY for result in task.results):
+    if (storage is not None or not target.is_cpu) and not all(result.is_f32 for result in task.results):
         return Rejected("its results are not all f32")
     return machine
 
@@ -49,7 +56,7 @@ def core_of(target: Target) -> Core:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    if target.device == "vulkan":
+    if target.is_vulkan:
         return gpu_machine(target).core
-    gpu = cuda_architecture(target.architecture) if target.device == "cuda" else None
-    return machine_of(target.of("cpu")).core if gpu is None else core_of_gpu(gpu)
+    gpu = cuda_architecture(target.architecture) if target.is_cuda else None
+    return machine_of(target.of(CPU)).core if gpu is None else core_of_gpu(gpu)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layer import F16, F32, Task
 from sartor.codegen.ir.machines.core import WIDE, Core, core_of_aarch64
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.ir.variants.routine import Rejected
@@ -18,7 +18,7 @@ from sartor.codegen.mlir.iree_compiler import load_dialects, translate
 Flags = tuple[str, ...]
 """The compiler's flags for a target, by which its answers are known."""
 
-_FLOATS = ("f32", "f16")
+_FLOATS = (F32, F16)
 _ACCUMULATOR_BYTES = 4
 _FALLBACK_VECTOR = 16
 _AVX512_VECTOR = 64
@@ -105,9 +105,9 @@ def get_ready(target: Target) -> None:
         CompileError: if the compiler rejects the target.
     """
     load_dialects()
-    for each in target.each:
-        if each.device == "cpu":
-            machine_of(each)
+    for part in target.each:
+        if part.is_cpu:
+            machine_of(part)
 
 
 def answers_about(target: Target) -> dict[Flags, Machine]:
@@ -116,7 +116,7 @@ def answers_about(target: Target) -> dict[Flags, Machine]:
     Raises:
         CompileError: if the compiler rejects the target.
     """
-    return {each.flags: _asked(each.flags) for each in target.each if each.device == "cpu"}
+    return {part.flags: _asked(part.flags) for part in target.each if part.is_cpu}
 
 
 def take_answers(answers: Mapping[Flags, Machine]) -> None:

@@ -62,8 +62,9 @@ from sartor.codegen.routines.vector.separable import FusedSeparable
 from sartor.codegen.routines.vector.single import FewChannels, SingleChannel
 from sartor.codegen.routines.vector.window import ConvertedWindow, PairedWindow, SlidingWindow
 from sartor.codegen.routines.widened.pairs import WordPairConvolution, WordPairProduct
+from sartor.devices import CPU, CUDA, VULKAN
 
-_CPU, _VULKAN, _CUDA = ("cpu",), ("vulkan",), ("cuda",)
+_CPU, _VULKAN, _CUDA = (CPU,), (VULKAN,), (CUDA,)
 _VECTORS, _EVERYWHERE = (*_CPU, *_VULKAN), (*_CPU, *_VULKAN, *_CUDA)
 _BOTH = (Layout.OWN, Layout.BLOCKED)
 

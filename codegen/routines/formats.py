@@ -20,8 +20,9 @@ from sartor.codegen.routines.iree.stored import Stored
 from sartor.codegen.routines.storing.half import Half
 from sartor.codegen.routines.storing.integers import IntegerFactor, IntegerResult, WholeKernelResult
 from sartor.codegen.routines.vector.neon_dots import BFDOT, BFMMLA, SDOT, SMMLA
+from sartor.devices import CPU, CUDA, VULKAN
 
-_CPU, _VULKAN, _CUDA = ("cpu",), ("vulkan",), ("cuda",)
+_CPU, _VULKAN, _CUDA = (CPU,), (VULKAN,), (CUDA,)
 _ENDS = "of operands in 8 bits only products give f32, which ends a network"
 _LOADED = "only direct convolutions and products widen weights where they read them"
 _INSTRUCTION = "only register tiles and Winograd's products are written for groups of numbers"

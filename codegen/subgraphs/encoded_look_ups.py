@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.mlir.element_types import to_f32
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.subgraphs.declared_calls import call_instead, callee_of, inline, operators
 
@@ -163,10 +164,5 @@ class LookUp:
 
 def _extracted(name: str, source: str, dtype: str) -> list[str]:
     """Lines that read a value and convert it to f32; integers have no sign."""
-    if dtype == "f32":
-        return [f"%{name} = tensor.extract {source}"]
-    conversion = "uitofp" if dtype == "i8" else "extf"
-    return [
-        f"%{name}_stored = tensor.extract {source}",
-        f"%{name} = arith.{conversion} %{name}_stored : {dtype} to f32",
-    ]
+    lines, _ = to_f32(f"%{name}", f"%{name}_stored", dtype)
+    return [f"%{name}{'_stored' if lines else ''} = tensor.extract {source}", *lines]

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sartor.codegen.ir.encoding import ATTRIBUTE, GROUP_OF_PLANES, IN_PLANES, PERMISSION, BlockEncoding
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import F32, TensorType
+from sartor.codegen.mlir.element_types import to_f32
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.subgraphs.declared_calls import call_instead, callee_of, inline, operators
 
@@ -97,8 +98,8 @@ class _Product:
         parts = (
             (of.block // GROUP_OF_PLANES, GROUP_OF_PLANES) if self._has_planes else (of.block_bytes, of.codes_of_byte)
         )
-        split = TensorType((of.blocks, *parts, of.columns), "f32")
-        whole = TensorType((of.blocks * of.block, of.columns), "f32")
+        split = TensorType((of.blocks, *parts, of.columns), F32)
+        whole = TensorType((of.blocks * of.block, of.columns), F32)
         permission = f", {PERMISSION} = true" if self.may_round else ""
         loops = "(d0, d1, d2, d3)"
         # Codes in planes are not among the operands: each element takes two of their bytes.
@@ -124,7 +125,7 @@ class _Product:
     def _element(self) -> list[str]:
         """Lines that decode one element."""
         point, subtracted = self._point()
-        scale, factor = _widened("%scale", "%e2", self.operands[2].dtype)
+        scale, factor = to_f32("%scale", "%e2", self.operands[2].dtype)
         return [
             *(self._code_in_planes() if self._has_planes else self._code()),
             "%integer = arith.uitofp %code : i32 to f32",
@@ -198,16 +199,9 @@ class _Product:
         """Lines that compute the zero point in f32, and its name."""
         if len(self.operands) <= _POINTS:
             return [f"%point = arith.constant {float(self.encoding.middle)} : f32"], "%point"
-        return _widened("%point", f"%e{_POINTS}", self.operands[_POINTS].dtype)
+        return to_f32("%point", f"%e{_POINTS}", self.operands[_POINTS].dtype)
 
 
 def _matrix(kind: TensorType) -> TensorType:
     """A type with all dimensions but the last joined."""
     return TensorType((TensorType(kind.shape[:-1], kind.dtype).elements, kind.shape[-1]), kind.dtype)
-
-
-def _widened(name: str, value: str, dtype: str) -> tuple[list[str], str]:
-    """Lines that convert a value to f32, and the name of the result; integers have no sign."""
-    if dtype == "f32":
-        return [], value
-    return [f"{name} = arith.{'uitofp' if dtype == 'i8' else 'extf'} {value} : {dtype} to f32"], name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import F32, TensorType
 
 _SEPARATOR = "."
 _ROW_MAP = "affine_map<(d0, d1) -> (d0, d1)>"
@@ -65,14 +65,14 @@ class _Writer:
         self._hidden = operands[1].shape[0]
         self._lines: list[str] = []
         self._count = 0
-        self._state = TensorType((self._batch, self._hidden), "f32")
-        self._kinds = {"%x": TensorType((self._batch, self._width), "f32")}
+        self._state = TensorType((self._batch, self._hidden), F32)
+        self._kinds = {"%x": TensorType((self._batch, self._width), F32)}
 
     def function(self, location: str) -> str:
         states = 2 if self._loop.cell == "lstm" else 1
         initial = [f"%a{len(self._operands) - states + index}" for index in range(states)]
         rows = self._steps + self._loop.keeps_memory
-        result = TensorType((rows, self._batch, self._hidden), "f32")
+        result = TensorType((rows, self._batch, self._hidden), F32)
         next_states = self._cell()
         self._store(next_states, result)
         types = [str(self._state)] * states + [str(result)]
@@ -157,7 +157,7 @@ class _Writer:
     def _product(self, state: str, operand: int) -> str:
         """Write the product of a state and the recurrence matrix at ``operand``."""
         matrix = self._operands[operand]
-        kind = TensorType((self._batch, matrix.shape[1]), "f32")
+        kind = TensorType((self._batch, matrix.shape[1]), F32)
         empty, start, product = self._name(), self._name(), self._name()
         self._lines += [
             f"{empty} = tensor.empty() : {kind}",

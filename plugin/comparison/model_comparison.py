@@ -11,6 +11,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.several.level import portable
 from sartor.comparison.layer_errors import LayerComparison, Workshop
 from sartor.config import CompileConfig
+from sartor.devices import is_cpu
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.layer_tensors import layer_tensors
@@ -103,7 +104,7 @@ def open_comparison(
     plan = _plan(manifest, module)
     kind, _, architecture = plan.target.partition(":")
     target, bindings = Target.create(kind, architecture), plan.bound
-    if kind == "cpu" and has_levels(module):
+    if is_cpu(kind) and has_levels(module):
         target = portable(target)
     config = CompileConfig(target=target, threads=plan.threads, shapes=shapes, bindings=bindings, finds_states=False)
     importing = replace(config.importing, named=tuple(layer.layer for layer in plan.layers), exponents=plan.exponents)

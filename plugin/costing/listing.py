@@ -132,7 +132,7 @@ def _unsuitable(task: Task) -> str | None:
     tensors = (*task.inputs, *task.weights, *task.results)
     if any(not tensor.elements for tensor in tensors):
         return "a tensor of it has no elements"
-    return "a tensor of it is of float64" if any(tensor.dtype == "f64" for tensor in tensors) else None
+    return "a tensor of it is of float64" if any(tensor.is_f64 for tensor in tensors) else None
 
 
 def _distinct(key: str, variants: Sequence[Variant]) -> tuple[tuple[Variant, ...], list[Rejection]]:

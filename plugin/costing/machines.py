@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sartor.config import CompileConfig
+from sartor.devices import is_cpu
 from sartor.errors import UsageError
 from sartor.runtime.driver.device import list_devices
 from sartor.tuning.measuring.compile_job import compile_cases
@@ -42,8 +43,8 @@ class Machines:
 
 def own_hardware(device: str) -> str | None:
     """As of ``Machines``: GPUs of one architecture differ, and one may be exchanged, so their names are part of it."""
-    names = [f"{device}:{each.name}" for each in list_devices() if each.spec.partition(":")[0] == device]
-    return None if device == "cpu" or not names else with_gpus(host().key, names)
+    names = [f"{device}:{listed.name}" for listed in list_devices() if listed.spec.partition(":")[0] == device]
+    return None if is_cpu(device) or not names else with_gpus(host().key, names)
 
 
 @contextmanager

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 
+from sartor.devices import CUDA, KINDS, VULKAN
 from sartor.doctor.finding import Finding, State
-from sartor.runtime.driver.device import GPU_KINDS, DeviceInfo, list_devices
+from sartor.runtime.driver.device import DeviceInfo, list_devices
 
 _TOPIC = "devices"
 _HOW_TO_GET = {
-    "vulkan": "install a Vulkan driver; on Debian 'libvulkan1 mesa-vulkan-drivers' has one for the CPU too",
-    "cuda": "install NVIDIA's driver, which brings libcuda.so",
+    VULKAN: "install a Vulkan driver; on Debian 'libvulkan1 mesa-vulkan-drivers' has one for the CPU too",
+    CUDA: "install NVIDIA's driver, which brings libcuda.so",
 }
 _EMULATORS = {"qemu-aarch64": "AArch64", "qemu-x86_64": "other x86-64 processors"}
 
@@ -19,7 +20,7 @@ _EMULATORS = {"qemu-aarch64": "AArch64", "qemu-x86_64": "other x86-64 processors
 def examine_devices(devices: Sequence[DeviceInfo] | None = None) -> Iterator[Finding]:
     """The devices of each kind, and emulators of other processors."""
     present = list_devices() if devices is None else devices
-    for kind in ("cpu", *GPU_KINDS):
+    for kind in KINDS:
         names = [f"{each.spec} ({each.name})" for each in present if each.spec.split(":")[0] == kind]
         if names:
             yield Finding(_TOPIC, kind, ", ".join(names))

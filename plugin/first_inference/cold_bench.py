@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from sartor.devices import CPU, is_cpu
 from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.sample import FirstRun
 from sartor.onnx_model.reading.read_apart import read_model
@@ -185,9 +186,9 @@ def _competitors(runs: ColdRuns, folder: Path) -> Iterator[tuple[str, _Competito
 
 
 def _session_options(runs: ColdRuns) -> dict[str, Any]:
-    if runs.device.kind != "cpu":
+    if not is_cpu(runs.device.kind):
         return {"device": str(runs.device)}
-    return {"device": "cpu", "threads": runs.device.threads}
+    return {"device": CPU, "threads": runs.device.threads}
 
 
 def _as_lists(signature: Signature) -> list[Any]:

@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.machine import Flags, Machine, answers_about, get_ready
+from sartor.devices import CPU
 from sartor.dialect_passes.dump import Dumper
 from sartor.errors import CompileError, SartorError
 from sartor.frontend.asked_children import AskedChildren
@@ -64,7 +65,7 @@ def get_going() -> None:
     """Begin what the first import needs, whatever the model: the process that simplifies it, and what the compiler says
     of this machine."""
     _SIMPLIFYING.append(SimplifyProcess(copies=may_copy()))
-    get_ready(Target.create("cpu"))
+    get_ready(Target.create(CPU))
 
 
 def run_import(
@@ -102,7 +103,7 @@ def run_import(
         kept: imports of earlier compilations; None if none are to be used.
     """
     end = time.monotonic() + seconds
-    splitting = Splitting(target or Target.create("cpu"), asked or AskedChildren())
+    splitting = Splitting(target or Target.create(CPU), asked or AskedChildren())
     widens = widens_halves(splitting.target.devices) if widens is None else widens
     fixed = _Fixed(shapes, bindings or {}, exponents or {}, double, states or StatePolicy(), simplifies, widens)
     try:

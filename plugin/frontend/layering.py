@@ -13,6 +13,7 @@ from sartor.codegen.ir.layer import NetworkValue, TensorType
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import compile_module, flags_for, ir, mark_double, run_passes
 from sartor.codegen.mlir.operations import symbol
+from sartor.devices import CPU, CUDA
 from sartor.dialect_passes.bounded_indices import bound_indices
 from sartor.dialect_passes.constants import fold_narrowed
 from sartor.dialect_passes.double_interface import keep_double_interface
@@ -40,8 +41,8 @@ from sartor.tuning.workers.shared_arrays import StoredArrays
 
 def evaluate(text: str, arrays: Sequence[np.ndarray], results: Sequence[TensorType]) -> list[Array]:
     """Run ``@fold`` of a module on arrays, on one thread of this machine; ``results`` are its result types."""
-    device = open_device("cpu", 1)
-    module = open_module(compile_module(text, (*Target.create("cpu").flags, *flags_for(text))))
+    device = open_device(CPU, 1)
+    module = open_module(compile_module(text, (*Target.create(CPU).flags, *flags_for(text))))
     program = Program(module.native, "constant folding", device, {})
     views = program.invoke("fold", [upload(array, device).view for array in arrays])
     specs = [TensorSpec("folded", each.numpy_dtype.name, each.shape) for each in results]
@@ -114,9 +115,9 @@ def layered_model(
 
 def _attends(target: Target) -> Attends:
     """What kernels of attention a target has."""
-    if "cuda" in target.devices:
+    if CUDA in target.devices:
         return Attends.KEYS
-    return Attends.ALL if "cpu" in target.devices else Attends.NONE
+    return Attends.ALL if CPU in target.devices else Attends.NONE
 
 
 def _value(info: TensorInfo) -> NetworkValue:

@@ -16,6 +16,7 @@ from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.stitching import compile_unsplit
 from sartor.codegen.mlir.iree_compiler import WIDE_FLAGS, bytecode, ir
+from sartor.devices import is_cpu
 from sartor.dialect_passes.bounded_indices import bound_indices
 from sartor.errors import CompileError, SartorError, UnsupportedModelError
 from sartor.frontend.onnx_import import ImportedModule, import_model
@@ -85,7 +86,7 @@ def _bounded(imported: ImportedModule) -> ImportedModule:
 def run_once(module: Path, feeds: Mapping[str, Array], device: str) -> list[Array] | WorkerError:
     """Run a module on arrays, in a process that may crash over it."""
     try:
-        with Session(module, device=device, threads=1 if device == "cpu" else None) as session:
+        with Session(module, device=device, threads=1 if is_cpu(device) else None) as session:
             return [output.copy() for output in session.run(None, feeds)]
     except SartorError as error:
         return WorkerError(error)

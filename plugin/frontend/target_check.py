@@ -9,6 +9,7 @@ from sartor.codegen.ir.machines.cpu_queries import queried
 from sartor.codegen.ir.target import Target, cpu_features
 from sartor.codegen.mlir.dispatches import executable_target, on_device
 from sartor.codegen.mlir.iree_compiler import compile_module
+from sartor.devices import CPU, CUDA, VULKAN
 from sartor.errors import DeviceError, SystemRefusedError, UsageError
 from sartor.runtime.driver.device import is_available, list_devices
 from sartor.runtime.driver.drivers import SOFTWARE_GPUS
@@ -26,10 +27,10 @@ func.func @probe(%x: tensor<4xf32>) -> tensor<4xf32> {
 }
 """
 _KNOWN = {
-    "cpu": "host, generic, x86-64-v3, x86-64-v4 or another CPU of this machine's kind that LLVM names, "
+    CPU: "host, generic, x86-64-v3, x86-64-v4 or another CPU of this machine's kind that LLVM names, "
     "or one of another kind after its instruction set, for example aarch64:neoverse-n1",
-    "vulkan": "llvmpipe, ampere, rdna3, adreno or another GPU that IREE names",
-    "cuda": "sm_80, sm_86, sm_89, sm_90, native or another GPU that IREE names",
+    VULKAN: "llvmpipe, ampere, rdna3, adreno or another GPU that IREE names",
+    CUDA: "sm_80, sm_86, sm_89, sm_90, native or another GPU that IREE names",
 }
 # Operating systems' names of instruction sets for which LLVM uses another name.
 _ISAS = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -107,7 +108,7 @@ def _is_here(target: Target) -> bool:
     machine = platform.machine().lower()
     if not is_available(target.device) or target.isa not in (None, _ISAS.get(machine, machine)):
         return False
-    if target.device == "vulkan":
+    if target.is_vulkan:
         return _computes(target)
     return not target.is_cpu or target.is_this_cpu or _has_features(target)
 
@@ -120,5 +121,5 @@ def _computes(target: Target) -> bool:
 
 def _has_features(target: Target) -> bool:
     """Whether this machine has what a CPU level needs, of that which a module can ask for."""
-    wanted, present = (queried(cpu_features(executable_target(each))) for each in (target, Target.create("cpu")))
+    wanted, present = (queried(cpu_features(executable_target(each))) for each in (target, Target.create(CPU)))
     return {*wanted} <= {*present}

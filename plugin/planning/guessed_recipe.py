@@ -11,6 +11,7 @@ from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.layouts import CHANNELS_LAST
 from sartor.codegen.ir.schema import QUANTISED, Schema
 from sartor.codegen.ir.variants.routine import Variant
+from sartor.devices import CPU, is_cpu
 from sartor.errors import InfeasibleError, UsageError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import named_ranges
@@ -92,9 +93,9 @@ def _doubts(layer: Layer, precision: Precision, variant: Variant) -> tuple[bool,
     A GPU has no kernels: all keys are equal there, and the first variant is the best guess.
     """
     code = variant.implementation
-    if variant.device != "cpu":
+    if not is_cpu(variant.device):
         return False, False, False
     is_exact = not precision.quantises_values
     by_integers = is_exact and variant.dtype == QUANTISED and variant.traits.instruction is not None
-    is_channels_last = code.output == Schema("cpu", layer.task.results[0].dtype, CHANNELS_LAST)
+    is_channels_last = code.output == Schema(CPU, layer.task.results[0].dtype, CHANNELS_LAST)
     return code.kernel is None, not by_integers, not is_channels_last

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from sartor.codegen.ir.block_packing import FOUR_BITS
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.target import DEVICES, Target
+from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.descriptor import dtype_in
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.routine_registry import low_precision
+from sartor.devices import KINDS, is_cpu
 from sartor.dialect_passes.split_layers import apply_choices
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
@@ -87,9 +88,9 @@ def blocks_of(plan: Plan) -> tuple[int, ...]:
 def _advice(plan: Plan) -> str:
     """The command line's options for a plan's target, or the targets that there are."""
     parts = [part.partition(":") for part in plan.target.split(",")]
-    if not all(device in DEVICES and level for device, _, level in parts):
-        return f"the targets are {', '.join(DEVICES)}"
-    levels = " ".join(f"{'--cpu' if device == 'cpu' else '--arch'} {level}" for device, _, level in parts)
+    if not all(device in KINDS and level for device, _, level in parts):
+        return f"the targets are {', '.join(KINDS)}"
+    levels = " ".join(f"{'--cpu' if is_cpu(device) else '--arch'} {level}" for device, _, level in parts)
     return f"pass --target {','.join(device for device, _, _ in parts)} {levels}"
 
 

@@ -279,16 +279,16 @@ class NetRunner:
         return found
 
     def _dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:
-        files, device = build.files, self._target.device
-        if device != "cpu":
+        files, target = build.files, self._target
+        if not target.is_cpu:
             return self._prefixes.pieces(build.recipe)
         names = [each.name for each in self._imported.graph.inputs]
         arguments = {
             "path": files.module,
             "entry": ENTRY,
             "inputs": [self._imported.samples[name] for name in names],
-            "device": device,
-            "threads": self._target.threads if device == "cpu" else None,
+            "device": target.device,
+            "threads": target.threads,
             "parameters": {} if files.weights is None else {PARAMETER_SCOPE: files.weights},
             "iterations": min(max(int(_STATISTICS_SECONDS / (self.passes * seconds)), _LEAST_RUNS), _MOST_RUNS),
         }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from typing import TypeVar
 
+from sartor.devices import CPU
 from sartor.errors import CompileError, DeviceError
 from sartor.planning.recipe import Recipe
 from sartor.policies import PlanPolicy
@@ -278,7 +279,7 @@ class Profiler:
         """The number of threads that a network is tuned for; before it 1, 2, 4 … if it is short, and behind it the
         number with efficiency cores, if there are some."""
         threads, most = self._policy.target.threads, self._policy.most_threads
-        if "cpu" not in recipe.devices or self._policy.objective is not Objective.LATENCY:
+        if CPU not in recipe.devices or self._policy.objective is not Objective.LATENCY:
             return [threads]
         powers = (2**power for power in count())
         fewer = takewhile(lambda each: each < threads, powers) if self._seconds(recipe) <= _SHORT else ()

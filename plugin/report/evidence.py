@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from sartor.codegen.ir.target import Target
+from sartor.devices import CPU
 from sartor.tuning.cost_tables.roofline import read_bandwidth
 from sartor.tuning.records.hardware import host, processor_of
 from sartor.tuning.records.measurement import Measurement, Status, key_threads, runtime_key
@@ -47,7 +48,7 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
         UsageError: if the database cannot be read or is damaged.
         CompileError: if the compiler rejects this machine as a target.
     """
-    limit = read_bandwidth(Target.create("cpu")) if plan.target.startswith(_HOST) else None
+    limit = read_bandwidth(Target.create(CPU)) if plan.target.startswith(_HOST) else None
     wanted = {*tasks, *([limit.case.key] if limit else [])}
     targets = {*plan.target.split(",")}
     places: dict[tuple[str, str], list[Measurement]] = {}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sartor.codegen.ir.target import DEVICES, Target
+from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
+from sartor.devices import GPU_KINDS
 from sartor.errors import UsageError
 from sartor.tuning.records.plan_set import PlanSet
 from sartor.tuning.selection.problem.cost import Objective
@@ -63,7 +64,7 @@ class SeveralConfig:
             )
         if len({target.isa for target in self.targets if target.is_cpu}) > 1:
             raise UsageError("the CPU levels of a file must be of one instruction set; write a file for each")
-        for device in DEVICES[1:]:
+        for device in GPU_KINDS:
             if sum(target.device == device for target in self.targets) > 1:
                 raise UsageError(f"a file has one plan for the device {device}; name one architecture")
         if any(shape in self.shapes[:index] for index, shape in enumerate(self.shapes)):

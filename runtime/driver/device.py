@@ -8,6 +8,7 @@ import threading
 from typing import NamedTuple, SupportsIndex
 from weakref import WeakValueDictionary
 
+from sartor.devices import CPU, GPU_KINDS, KINDS, is_cpu
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.cores import allowed_cpus, find_cores
 from sartor.runtime.driver.cpuinfo import processors
@@ -15,10 +16,8 @@ from sartor.runtime.driver.drivers import DriverDevice, driver_devices, open_cpu
 from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.waiting import let_workers_rest
 
-GPU_KINDS = ("vulkan", "cuda")
 MAX_THREADS = 256  # IREE starts no more workers than this and says nothing.
 _MOST_DIGITS = 9  # Python reads no numbers of thousands of digits.
-_KINDS = ("cpu", "vulkan", "cuda")
 
 
 class DeviceInfo(NamedTuple):
@@ -39,7 +38,7 @@ class DeviceSettings(NamedTuple):
     @property
     def driver(self) -> str:
         """IREE's driver. One thread needs no task system, which costs 2 µs per dispatch."""
-        if self.kind != "cpu":
+        if not is_cpu(self.kind):
             return self.kind
         return "local-sync" if self.threads == 1 else "local-task"
 
@@ -51,7 +50,7 @@ class DeviceSettings(NamedTuple):
         return (*_topology_flags(self.threads), f"--task_worker_spin_us={self.spin_us}")
 
     def __str__(self) -> str:
-        if self.kind == "cpu":
+        if is_cpu(self.kind):
             return f"cpu with {self.threads} thread{'s' if self.threads > 1 else ''}"
         return f"{self.kind}:{self.number}"
 
@@ -78,7 +77,7 @@ def _forget_devices() -> None:
 os.register_at_fork(after_in_child=_forget_devices)
 
 
-def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int = 0) -> DeviceSettings:
+def device_settings(spec: str = CPU, threads: int | None = None, spin_us: int = 0) -> DeviceSettings:
     """Parse a device's name: ``cpu``, ``vulkan``, ``cuda``, or ``vulkan:1`` for the second device of a kind.
 
     ``threads`` is the number of CPU workers (default: ``default_threads``); ``spin_us`` is the number of microseconds
@@ -88,10 +87,10 @@ def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int 
         UsageError: if the name is unknown, a number is out of range, or a GPU is given ``threads`` or ``spin_us``.
     """
     kind, colon, index = str(spec).partition(":")
-    is_numbered = index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS and kind != "cpu"
-    if kind not in _KINDS or bool(colon) != is_numbered:
+    is_numbered = index.isascii() and index.isdecimal() and len(index) <= _MOST_DIGITS and not is_cpu(kind)
+    if kind not in KINDS or bool(colon) != is_numbered:
         raise UsageError(f"'{spec}' is not a device; use cpu, vulkan, cuda or for example vulkan:1")
-    if kind != "cpu":
+    if not is_cpu(kind):
         if threads is not None or spin_us:
             raise UsageError(f"threads and spinning are settings of the cpu device, not of '{spec}'")
         return DeviceSettings(kind, int(index or 0), 0, 0)
@@ -99,7 +98,7 @@ def device_settings(spec: str = "cpu", threads: int | None = None, spin_us: int 
         raise UsageError(f"a cpu device has 1 to {MAX_THREADS} threads, but {threads!r} were asked for")
     if not (_is_whole(spin_us) and spin_us >= 0):
         raise UsageError(f"workers can spin for 0 or more whole microseconds, not {spin_us!r}")
-    return DeviceSettings("cpu", 0, threads or default_threads(), spin_us)
+    return DeviceSettings(CPU, 0, threads or default_threads(), spin_us)
 
 
 def _is_whole(value: object) -> bool:
@@ -107,7 +106,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, SupportsIndex) and not isinstance(value, bool)
 
 
-def open_device(spec: str = "cpu", threads: int | None = None, spin_us: int = 0) -> NativeDevice:
+def open_device(spec: str = CPU, threads: int | None = None, spin_us: int = 0) -> NativeDevice:
     """Open a device; arguments as for ``device_settings``.
 
     Devices with several thread counts can be open at once in a process. Equal settings give the same device.
@@ -122,7 +121,7 @@ def open_device(spec: str = "cpu", threads: int | None = None, spin_us: int = 0)
         if device is None:
             device = _open(settings)
             _OPEN[settings] = device
-            if settings.kind == "cpu" and not device.blocking:
+            if is_cpu(settings.kind) and not device.blocking:
                 _keep_open(device)
         return device
 
@@ -140,11 +139,11 @@ def fresh_cpu() -> NativeDevice:
     Raises:
         DeviceError: if it cannot be opened.
     """
-    return _open(DeviceSettings("cpu", 0, 1, 0))
+    return _open(DeviceSettings(CPU, 0, 1, 0))
 
 
 def _open(settings: DeviceSettings) -> NativeDevice:
-    if settings.kind == "cpu":
+    if is_cpu(settings.kind):
         return open_cpu(str(settings), settings.driver, settings.flags)
     return open_gpu(str(settings), settings.driver, _find_gpu(settings))
 
@@ -162,7 +161,7 @@ def tool_device(settings: DeviceSettings) -> str:
     Raises:
         DeviceError: if there is no such device.
     """
-    if settings.kind == "cpu":
+    if is_cpu(settings.kind):
         return settings.driver
     return f"{settings.driver}://{device_path(settings)}"
 
@@ -178,7 +177,7 @@ def device_path(settings: DeviceSettings) -> str:
 
 def list_devices() -> list[DeviceInfo]:
     """All usable devices, the CPU first. Kinds without a driver are left out."""
-    devices = [DeviceInfo("cpu", _cpu_name())]
+    devices = [DeviceInfo(CPU, _cpu_name())]
     for kind in GPU_KINDS:
         try:
             found = driver_devices(kind)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sartor.devices import CPU, is_cpu
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.iree_runtime import NATIVE_ERRORS, instance, reason, rt
 from sartor.runtime.driver.native_device import Fences, NativeDevice
@@ -159,8 +160,8 @@ def _load_error(label: str, device: NativeDevice, error: BaseException) -> Devic
     if "io_parameters" in text:
         return UsageError(f"{label} needs its weights ({reason(error)}); pass parameters={{scope: file}}")
     if "INCOMPATIBLE" in text and (wanted := re.search(r'#hal\.device\.target<"([\w-]+)"', text)):
-        kind = {"local": "cpu"}.get(wanted[1], wanted[1])
-        if kind == "cpu" and device.host_memory and (isa := re.search(r'target_triple = "(\w+)-', text)):
+        kind = {"local": CPU}.get(wanted[1], wanted[1])
+        if is_cpu(kind) and device.host_memory and (isa := re.search(r'target_triple = "(\w+)-', text)):
             return DeviceError(f"{label} holds code for {isa[1]}, which this machine does not run; compile it for host")
         return DeviceError(f"{label} holds code for {kind}, which '{device}' cannot run; open it on {kind}")
     return DeviceError(f"{label} cannot be loaded on '{device}': {reason(error)}")

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from sartor.codegen.source_digest import source_digest
-from sartor.runtime.driver.device import GPU_KINDS, list_devices, physical_cores
+from sartor.devices import CPU, GPU_KINDS, is_cpu
+from sartor.runtime.driver.device import list_devices, physical_cores
 from sartor.tuning.records.hardware import Hardware, host, with_gpus
 
 REPORT = "sartor"
@@ -70,7 +71,7 @@ class Machine:
     @property
     def kind_text(self) -> str:
         """The kind in one line, for people."""
-        devices = ", ".join(("cpu", *self.gpus))
+        devices = ", ".join((CPU, *self.gpus))
         return f"{self.kind}: {self.hardware.description}, {self.threads} threads, {devices}"
 
     @property
@@ -93,8 +94,8 @@ class Machine:
 
     def runs(self, device: str, isa: str) -> bool:
         """Whether it has a device, and if that is the CPU, the instruction set ``isa``."""
-        if device != "cpu":
-            return any(each.partition(":")[0] == device for each in self.gpus)
+        if not is_cpu(device):
+            return any(gpu.partition(":")[0] == device for gpu in self.gpus)
         return self.hardware.architecture == isa
 
     def to_json(self) -> str:

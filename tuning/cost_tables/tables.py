@@ -18,13 +18,14 @@ from sartor.codegen.ir.variants.descriptor import device_in
 from sartor.codegen.ir.variants.rounding import rounding_of
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.devices import CPU, CUDA, VULKAN
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase, CaseCall
 from sartor.tuning.records.measurement import Measurement, Status
 from sartor.tuning.transfers.times import Transfers
 
 # Bandwidth assumed for adapts that are not measured, reads and writes together, in bytes per second. It is above what
 # the device can do, so that no plan is missed because of an estimate that is too high.
-_OPTIMISTIC_BANDWIDTH = {"cpu": 400e9, "vulkan": 4e12, "cuda": 2e13}
+_OPTIMISTIC_BANDWIDTH = {CPU: 400e9, VULKAN: 4e12, CUDA: 2e13}
 
 # Of bf16.
 _ROUNDOFF = 2.0**-8

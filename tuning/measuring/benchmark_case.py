@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.digest import digest
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import F32, TensorType
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.codegen.ir.sizes.dims import Symbol
@@ -109,7 +109,7 @@ def adapt_case(kind: AdaptKind) -> BenchmarkCase:
 
 
 def _probe() -> BenchmarkCase:
-    tensor = TensorType((16,), "f32")
+    tensor = TensorType((16,), F32)
     body = """util.func public @layer(%arg0: tensor<16xf32>) -> tensor<16xf32> {
   %empty = tensor.empty() : tensor<16xf32>
   %sum = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
@@ -121,7 +121,7 @@ def _probe() -> BenchmarkCase:
   util.return %sum : tensor<16xf32>
 }"""
     schema = Schema.plain(tensor, "any")
-    variant = Variant("probe", schema.device, "f32", Implementation(body, (schema,), (schema,), ()))
+    variant = Variant("probe", schema.device, F32, Implementation(body, (schema,), (schema,), ()))
     return BenchmarkCase("probe", (tensor,), (), (tensor,), (variant,))
 
 

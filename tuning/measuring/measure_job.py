@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from sartor.devices import is_cpu
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.program import Program
@@ -108,9 +109,9 @@ def _device(name: str, threads: int) -> NativeDevice:
     Large results are allocated for each run. A session extends the heap, so that their pages stay; else the C library
     gives them back after some runs and not after others, and variants differ by what it takes to bring them in.
     """
-    if name == "cpu":
+    if is_cpu(name):
         extend_heap()
-    return open_device(name, threads if name == "cpu" else None)
+    return open_device(name, threads if is_cpu(name) else None)
 
 
 @functools.cache

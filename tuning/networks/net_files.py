@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.names import PARAMETER_SCOPE
+from sartor.devices import is_cpu
 from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.native_device import NativeDevice
 
@@ -32,7 +33,7 @@ class NetFiles:
             DeviceError: if it cannot be opened.
         """
         first = self.devices[0] if self.devices else device
-        return open_device(first, threads if first == "cpu" else None)
+        return open_device(first, threads if is_cpu(first) else None)
 
     @property
     def parameters(self) -> dict[str, Path]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from sartor.codegen.ir.layer import NetworkValue
+from sartor.devices import is_cpu
 from sartor.errors import DeviceError, SartorError
 from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.signature import Array, Signature
@@ -112,12 +113,12 @@ class NetTrial:
 def profile_nets(trial: NetTrial) -> list[NetRun]:
     """Worker side: as ``time_nets``, with the memory that networks on a CPU take."""
     runs = time_nets(trial)
-    if trial.settings.device != "cpu":
+    if not is_cpu(trial.settings.device):
         return runs
     signature = net_signature(trial.values)
     return [
         replace(run, memory=_memory(net, signature, trial.example))
-        if run.status is Status.OK and net.devices in ((), ("cpu",))
+        if run.status is Status.OK and all(map(is_cpu, net.devices))
         else run
         for net, run in zip(trial.nets, runs, strict=True)
     ]
@@ -224,7 +225,7 @@ def _check(
         outputs = session.run(None, dict(example.feeds))
         session.settle()
     except DeviceError as failure:
-        if any(each != "cpu" for each in (settings.device, *net.devices)):
+        if not all(map(is_cpu, (settings.device, *net.devices))):
             raise
         return None, NetRun.failed(failure)
     error = relative_error(outputs, example.outputs, scales=example.scales)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from importlib import metadata
 from statistics import quantiles
 
+from sartor.devices import is_cpu
 from sartor.tuning.workers.disturbances import DISK_FULL_SIGN
 from sartor.tuning.workers.protocol import OUT_OF_MEMORY_SIGN
 
@@ -88,7 +89,7 @@ class MeasurementKey:
 def key_threads(device: str, threads: int) -> int:
     """The threads in the key of what ran on a device: a GPU's times do not depend on how many its host has, and are of
     use to hosts with others."""
-    return threads if device == "cpu" else 1
+    return threads if is_cpu(device) else 1
 
 
 @dataclass(frozen=True)

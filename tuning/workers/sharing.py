@@ -21,6 +21,7 @@ from sartor.tuning.workers.disturbances import computed_by_groups
 
 _LOG = logging.getLogger(__name__)
 _STAT = Path("/proc/stat")
+_PROCESSOR = "cpu"
 # Positions in a processor's line: in programs, nice ones, in the kernel, in interrupts, and taken by a hypervisor.
 _BUSY = (0, 1, 2, 5, 6, 7)
 _STOLEN = 7
@@ -234,5 +235,5 @@ def is_quiet_now() -> bool:
 
 def _processor(line: list[str]) -> int | None:
     """The number of the processor that a line is about."""
-    name = line[0] if line else ""
-    return int(name[3:]) if name.startswith("cpu") and name[3:].isdecimal() else None
+    number = (line[0] if line else "").removeprefix(_PROCESSOR)
+    return int(number) if number.isdecimal() else None

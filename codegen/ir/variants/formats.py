@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from sartor.codegen.ir.target import DEVICES
 from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.ir.variants.traits import Instruction
+from sartor.devices import CPU, KINDS
 
 BLOCKS = "blocks"
 """Weights that the model has as codes in blocks, each with a scale."""
@@ -69,7 +69,7 @@ class Format:
     vectors: int | None = None
     arithmetic: str | None = None
     instruction: Instruction | None = None
-    devices: tuple[str, ...] = DEVICES
+    devices: tuple[str, ...] = KINDS
     wrap: Callable[[Any], Routine] | None = None
     only: str = ""
 
@@ -113,7 +113,7 @@ class Algorithm:
     only: str = ""
     work: Work = Work.MULTIPLIES
     layouts: tuple[Layout, ...] = (Layout.OWN,)
-    devices: tuple[str, ...] = ("cpu",)
+    devices: tuple[str, ...] = (CPU,)
     by_product: bool = False
     names: Mapping[Format, str] = field(default_factory=dict)
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sartor.codegen.ir.layer import BF16
 from sartor.codegen.ir.machines.cuda import WARP, CudaArchitecture
 from sartor.codegen.kernels.tensor_cores.instructions import COLUMNS, ROWS
 
@@ -98,7 +99,7 @@ def matrix_tiles(result: Sequence[int], tiled: int, reduction: int, gpu: CudaArc
         gpu: the GPU.
         dtype: f16 or bf16. In batches of products of the latter, more than half of the matrices spill.
     """
-    most = _MOST_MATRICES // 2 if dtype == "bf16" and len(result) > tiled == 2 else _MOST_MATRICES
+    most = _MOST_MATRICES // 2 if dtype == BF16 and len(result) > tiled == 2 else _MOST_MATRICES
     depth = next((each for each in _DEPTHS if reduction % each == 0), None)
     if depth is None:
         return []

@@ -36,10 +36,10 @@ _ONE = Axis(1, 1, 1, 1, 1, 0)
 
 def gpu_of(task: Task, target: Target) -> CudaArchitecture | Rejected:
     """The GPU that a layer's kernels are compiled for; Rejected if they do not support the layer or target."""
-    gpu = cuda_architecture(target.architecture) if target.device == "cuda" else None
+    gpu = cuda_architecture(target.architecture) if target.is_cuda else None
     if gpu is None:
         return Rejected("it needs a GPU of NVIDIA from sm_80 on")
-    if any(each.dtype != "f32" for each in (*task.inputs, *task.weights, *task.results)):
+    if not all(tensor.is_f32 for tensor in task.tensors):
         return Rejected("its element types are not all f32")
     return gpu
 

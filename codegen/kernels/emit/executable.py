@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import I32, TensorType
 from sartor.codegen.ir.machines.cuda import WARP
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.size_text import SizeText
@@ -123,7 +123,7 @@ class Kernel:
         sizes = SizeText({each: f"%s{index}" for index, each in enumerate(self.symbols)})
         results = [own or sizes.typed(self.results[0]), *map(sizes.typed, self.results[1:])]
         numbers = [f"%i{index}" for index in range(len(self.symbols))]
-        given, types = [*numbers, *arguments], [*["i32"] * len(numbers), *map(sizes.typed, self.reads)]
+        given, types = [*numbers, *arguments], [*[I32] * len(numbers), *map(sizes.typed, self.reads)]
         before = "".join(f"{line}\n  " for line in (*map(_as_number, range(len(numbers))), *sizes.lines))
         if self.flags is not None:
             before += f"%zero = arith.constant 0 : i32\n  {_FLAGS} = flow.tensor.splat %zero : {self.flags}\n  "

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import I8, TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.encoded.block_parts import FEW_TILES, BlockParts, Unit
@@ -44,7 +44,7 @@ class BlockDots(NestKernel):
     def workspace(self) -> TensorType:
         """Type of the rounded rows of all workgroups."""
         first, second, third = self.groups
-        return TensorType((first * second * third * self.rows.elements,), "i8")
+        return TensorType((first * second * third * self.rows.elements,), I8)
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import F32, TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.encoded.block_parts import Unit
@@ -51,7 +51,7 @@ class DecodedPanels(NestKernel):
     def workspace(self) -> TensorType:
         """Type of the decoded panels of all workgroups."""
         first, second, third = self.groups
-        return TensorType((first * second * third * self._panel,), "f32")
+        return TensorType((first * second * third * self._panel,), F32)
 
     @property
     def _contraction(self) -> Contraction:

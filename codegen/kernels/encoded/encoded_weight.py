@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from sartor.codegen.ir.encoding import ATTRIBUTE, BlockEncoding
-from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.layer import F32, Task, TensorType
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, nested
@@ -61,7 +61,7 @@ def _found(module: ir.Module, task: Task) -> EncodedWeight | Rejected:
         return Rejected("another op reads its weight in blocks of integers")
     weights = list(task.weights)
     for part in parts:
-        weights[part] = replace(weights[part], dtype="f32")
+        weights[part] = replace(weights[part], dtype=F32)
     weights[parts[0]] = encoding.meaning
     matrix.replace_all_uses_with(arguments[parts[0]])
     for each in reversed(chain):

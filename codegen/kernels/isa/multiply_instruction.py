@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from sartor.codegen.ir.layer import I32
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.machine import Machine
 
@@ -32,7 +33,7 @@ class MultiplyInstruction(ABC):
     @property
     def is_quantised(self) -> bool:
         """Whether the operands are quantised."""
-        return self.sums == "i32"
+        return self.sums == I32
 
     @property
     @abstractmethod

@@ -17,6 +17,7 @@ from sartor.codegen.kernels.emit.index_arithmetic import Index
 from sartor.codegen.kernels.isa.multipliers import DotElement, Multiplier, only_offset
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.machine import Machine
+from sartor.devices import VULKAN
 
 CHANNELS_OF_A_LOAD = 8
 """Channels that a subgroup loads at once: one for each of its invocations."""
@@ -97,7 +98,7 @@ class PairElement(DotElement):
         return cast(Multiplier, PairFma())
 
 
-DEVICES_OF_PAIRS = ("vulkan",)
+DEVICES_OF_PAIRS = (VULKAN,)
 PAIRS = PairElement("f32", 2, "f32", "", ())
 
 

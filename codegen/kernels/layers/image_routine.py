@@ -18,7 +18,7 @@ from sartor.codegen.kernels.layers.image_layer import ImageLayer
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.loops.tiling import Sizes
-from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE, kernel_machine
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY, devices_storing, kernel_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
@@ -45,7 +45,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
     @property
     def in_subgroups(self) -> tuple[str, ...]:
         """Devices of a kernel whose vectors may be subgroups of a GPU; blocks of channels gain nothing there."""
-        return CPU if self.blocked or self.storage not in (None, "f16") else EVERYWHERE
+        return CPU_ONLY if self.blocked else devices_storing(self.storage)
 
     @property
     def in_planes(self) -> bool:

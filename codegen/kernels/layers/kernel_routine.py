@@ -13,7 +13,7 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits, narrowest
 from sartor.codegen.kernels.layers.kernel_layer import KernelCode, KernelLayer, build_kernel
-from sartor.codegen.mlir.kernel_machine import CPU, kernel_machine
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY, kernel_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
@@ -41,7 +41,7 @@ class StoringKernel(ABC):
     @property
     def devices(self) -> tuple[str, ...]:
         """Devices that the kernel can be compiled for."""
-        return CPU
+        return CPU_ONLY
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import F32, I32, TensorType
 from sartor.codegen.ir.packing import PadTo, Reshape, Step, Transpose
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -113,12 +113,12 @@ class StepsKernel:
     @property
     def workspace(self) -> TensorType | None:
         """Type of the memory of states; None if no workgroups share steps."""
-        return None if self.shares == 1 else TensorType((self.form.batch // self.rows * self.states_of_run,), "f32")
+        return None if self.shares == 1 else TensorType((self.form.batch // self.rows * self.states_of_run,), F32)
 
     @property
     def flags(self) -> TensorType | None:
         """Type of the memory of flags; None if no workgroups share steps."""
-        return None if self.shares == 1 else TensorType((self.form.batch // self.rows * self.flags_of_run,), "i32")
+        return None if self.shares == 1 else TensorType((self.form.batch // self.rows * self.flags_of_run,), I32)
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from sartor.codegen.ir.layer import F32
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
@@ -329,6 +330,6 @@ def _fold(op: ir.Operation) -> Fold | None:
         return None
     total = list(block.arguments)[inputs]
     terms = [operand for operand in combine.operands if operand != total]
-    if len(terms) != 1 or _element(op.results[0]) != "f32":
+    if len(terms) != 1 or _element(op.results[0]) != F32:
         return None
     return Fold(combine, terms[0], _NEUTRAL[combine.name], initial)

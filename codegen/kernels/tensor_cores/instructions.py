@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.ir.layer import I8
 from sartor.codegen.kernels.emit.gpu.threads import ThreadAssembler
 from sartor.codegen.mlir.iree_compiler import arith, ir, math, vector
 
@@ -37,7 +38,7 @@ class MatrixInstruction:
     @property
     def is_integer(self) -> bool:
         """Whether operands and sums are integers."""
-        return self.element == "i8"
+        return self.element == I8
 
     @property
     def sum_type(self) -> ir.Type:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import F32, TensorType
 from sartor.codegen.ir.target import Target
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.executable import Kernel
@@ -118,7 +118,7 @@ class SplitLayer(KernelLayer):
     def _between(self) -> TensorType:
         """Type of the parts."""
         source = self.parts.source
-        return TensorType((self.parts.tiling.split, source.batches, source.rows, self.parts.columns), "f32")
+        return TensorType((self.parts.tiling.split, source.batches, source.rows, self.parts.columns), F32)
 
     def _kernels(self) -> tuple[Kernel, Kernel]:
         whole = super().kernel

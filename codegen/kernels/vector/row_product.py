@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import I8, TensorType
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.rounding import LEVELS, MOST_LEVELS, REACH
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -59,7 +59,7 @@ class RowProduct:
     def workspace(self) -> TensorType:
         """Type of the quantised rows of all workgroups."""
         first, second, third = self.groups
-        return TensorType((first * second * third * self.rows.elements,), "i8")
+        return TensorType((first * second * third * self.rows.elements,), I8)
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""

@@ -16,9 +16,10 @@ from sartor.codegen.linking.functions.borrowed_inputs import HERE
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import defining_op, nested
 from sartor.codegen.mlir.snippet import inline
+from sartor.devices import CUDA, VULKAN
 
 # Drivers for Vulkan of AMD, NVIDIA, Intel and Arm, and Mesa's for CPUs, ask for 4 to 64 bytes.
-_ALIGNMENTS = {"cuda": 16, "vulkan": 64}
+_ALIGNMENTS = {CUDA: 16, VULKAN: 64}
 _SLICE, _UPDATE = "flow.tensor.slice", "flow.tensor.update"
 # What leaves numbers where they are.
 _VIEWS = frozenset({"flow.tensor.bitcast", "flow.tensor.clone", "flow.tensor.reshape", "flow.tensor.transfer", _SLICE})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from sartor.codegen.ir.layer import I64
 from sartor.codegen.linking.functions.borrowed_inputs import as_own
 from sartor.codegen.linking.functions.entries import Entry
 from sartor.codegen.linking.functions.open_sizes import OpenSizes
@@ -135,7 +136,7 @@ def computed_apart(
     name, results = f"@{symbol}{_APART_SUFFIX}", views(len(given))
     others = [*(f"{number}: i64" for number in numbers), *(f"{fence}: !hal.fence" for fence in fences)]
     arguments = ", ".join([typed_views(taken), *others]).removeprefix(", ")
-    types = ", ".join([*["!hal.buffer_view"] * len(taken), *["i64"] * len(numbers), *["!hal.fence"] * len(fences)])
+    types = ", ".join([*["!hal.buffer_view"] * len(taken), *[I64] * len(numbers), *["!hal.fence"] * len(fences)])
     returned = f"util.return {', '.join(given)} : {results}" if given else "util.return"
     heading = f"private {name}({arguments}) -> ({results}) attributes {{inlining_policy = #util.inline.never}}"
     function = "\n".join([f"util.func {heading} {{", *lines, returned, "}"])

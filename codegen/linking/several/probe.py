@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import ir, translate
 from sartor.codegen.mlir.operations import nested, symbol
+from sartor.devices import CPU
 
 _NAME = "cpu_probe"
 _SOURCE = f"""
@@ -76,7 +77,7 @@ def _create(reference: str, before: ir.Operation) -> None:
 
 def _any_cpu(target: Target) -> Target:
     """The level of every CPU of a target's instruction set."""
-    return Target.create("cpu", f"{target.isa}:generic" if target.isa else "generic")
+    return Target.create(CPU, f"{target.isa}:generic" if target.isa else "generic")
 
 
 @functools.cache

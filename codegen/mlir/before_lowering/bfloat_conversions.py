@@ -43,7 +43,7 @@ def convert_by_floats(module: ir.Module) -> None:
 
 
 def _rounds(op: ir.Operation) -> bool:
-    return op.name in (*_CONVERSIONS, "arith.truncf") and str(op.results[0].type) == "bf16"
+    return op.name in (*_CONVERSIONS, "arith.truncf") and isinstance(op.results[0].type, ir.BF16Type)
 
 
 def _is_conversion(op: ir.Operation) -> bool:

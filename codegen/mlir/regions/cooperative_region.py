@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sartor.codegen.ir.layer import F16
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import indexing_maps
@@ -15,7 +16,6 @@ from sartor.codegen.mlir.rewriting.initial import simplify_initial
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import inline, tensor_parts
 
-HALF = "f16"
 SIDE = 16
 """Extents of the matrices that a subgroup multiplies."""
 
@@ -75,9 +75,9 @@ def multiply_in_region(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
             pad_rows(rewrite, padded)
         chain = rewrite.chain
         for operand in list(chain.root.operands)[:2]:
-            narrow_operand(operand, HALF)
-        widened = widen_others(rewrite, chain, HALF)
-        rounded = round_result(chain, HALF)
+            narrow_operand(operand, F16)
+        widened = widen_others(rewrite, chain, F16)
+        rounded = round_result(chain, F16)
         product = _named(chain, tiling)
         first = () if chain.initial is None else (chain.initial,)
         enclose([*widened, *first, *product, *chain.followers, *rounded], rounded[-1].results[0])

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sartor.codegen.ir.layer import Task, TensorType, task_key
+from sartor.codegen.ir.layer import F16, F32, Task, TensorType, task_key
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir, run_passes, shared_context
@@ -20,8 +20,7 @@ from sartor.codegen.mlir.operations import defining_op, nested
 from sartor.codegen.mlir.snippet import first_error
 from sartor.errors import CompileError
 
-HALF = "f16"
-_FLOATS = ("f32", HALF)
+_FLOATS = (F32, F16)
 _NUMBER = r"(-?\d\.\d+[eE][+-]\d+|0x[0-9A-F]{4})"
 _SCALAR = re.compile(rf"arith\.constant {_NUMBER} : f16\b")
 _SPLAT = re.compile(rf"dense<{_NUMBER}> : tensor<([0-9x]*)f16>")
@@ -36,7 +35,7 @@ _TO_INTEGERS = frozenset(
 @functools.lru_cache(maxsize=1024)
 def widened(task: Task) -> Task | Rejected:
     """The layer with f32 in place of f16, without conversions between both; Rejected if that is another computation."""
-    if task.stages or not any(each.dtype == HALF for each in task.inputs):
+    if task.stages or not any(each.dtype == F16 for each in task.inputs):
         return Rejected("it reads no f16, or is fused of several layers")
     if any(each.dtype not in _FLOATS for each in (*task.inputs, *task.weights, *task.results)):
         return Rejected("its element types are not f16 and f32")
@@ -49,7 +48,7 @@ def widened(task: Task) -> Task | Rejected:
 
 
 def _wide(tensor: TensorType) -> TensorType:
-    return replace(tensor, dtype="f32")
+    return replace(tensor, dtype=F32)
 
 
 def _wide_text(body: str) -> str:
@@ -91,7 +90,7 @@ def _is_of_half(value: ir.Value) -> bool:
     pending, seen = [value], {value}
     while pending:
         current = pending.pop()
-        if str(current.type) == HALF:
+        if str(current.type) == F16:
             return True
         source = defining_op(current)
         new = set(source.operands) - seen if source is not None else set()

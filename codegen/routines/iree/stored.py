@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.layer import LayerKind, Task, TensorType
+from sartor.codegen.ir.layer import F32, LayerKind, Task, TensorType
 from sartor.codegen.ir.schema import RANGE, physical_types, ranges_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine
 from sartor.codegen.ir.variants.traits import Traits
-from sartor.codegen.mlir.element_types import STORED_BY, conversion_function
+from sartor.codegen.mlir.element_types import conversion_function
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of
 from sartor.codegen.mlir.snippet import inline
@@ -47,20 +47,20 @@ class Stored:
         """The lowering's parameter sets, or why the routine does not apply."""
         if task.kind in MULTIPLYING:
             return Rejected("layers that multiply have their own routines in this type")
-        if any(result.dtype not in STORED_BY for result in task.results):
+        if not all(result.is_f32 for result in task.results):
             return Rejected("its results are not all f32")
         return self.lowering.parameters(task, target)
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         """The lowering's code with conversions around it."""
         built = self.lowering.build(task, parameters, target)
-        return built if isinstance(built, Rejected) else stored(task, built, self.storage or "f32")
+        return built if isinstance(built, Rejected) else stored(task, built, self.storage or F32)
 
 
 def stored(task: Task, implementation: Implementation, storage: str, *, reads: bool = True) -> Implementation:
     """An implementation with its results, and if ``reads`` its f32 activations, stored as ``storage``."""
     inputs = tuple(
-        schema.stored_as(storage) if reads and each.dtype in STORED_BY else schema
+        schema.stored_as(storage) if reads and each.is_f32 else schema
         for each, schema in zip(task.inputs, implementation.inputs, strict=True)
     )
     outputs = tuple(output.stored_as(storage) for output in implementation.outputs)

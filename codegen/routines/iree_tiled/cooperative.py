@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.convolution import convolution_of
 from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, shape_of
-from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layer import F16, Task
 from sartor.codegen.ir.packing import Round
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
@@ -24,7 +24,6 @@ from sartor.codegen.lowerings.im2col import patches_rewrite
 from sartor.codegen.mlir.gpu_machine import COOPERATIVE_MATRICES, gpu_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.regions.cooperative_region import (
-    HALF,
     SIDE,
     CooperativeTiling,
     in_whole_tiles,
@@ -44,7 +43,7 @@ _MOST_ROWS = 2
 # Operands of two steps are in it. Results pass through it for what is fused to them. The rest is padding.
 _STAGES = 2
 _SHARED_BYTES = 40 << 10
-_FLOAT_BYTES, _HALF_BYTES = 4, 2
+_FLOAT_BYTES, _F16_BYTES = 4, 2
 # Where nothing is measured: time relative to multiply-adds of f32 at their peak. Matrices multiply at least eight times
 # as fast, and half of that may be lost to loads.
 _SLOWDOWN = 0.25
@@ -63,7 +62,7 @@ class CooperativeProduct:
 
     @property
     def traits(self) -> Traits:
-        return Traits("cooperative", precision=HALF, slowdown=_SLOWDOWN)
+        return Traits("cooperative", precision=F16, slowdown=_SLOWDOWN)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         shape = required(_divided(required(self._rewrite(task, target))))
@@ -75,14 +74,14 @@ class CooperativeProduct:
             pair(parameters["workgroup"]), pair(parameters["subgroup"]), integer(parameters["depth"]), _lanes(target)
         )
         built = required(rewritten(self._rewrite(task, target), lambda rewrite: _apply(rewrite, tiling), target))
-        inputs, outputs = (tuple(kind.stored_as(HALF) for kind in kinds) for kinds in (built.inputs, built.outputs))
+        inputs, outputs = (tuple(kind.stored_as(F16) for kind in kinds) for kinds in (built.inputs, built.outputs))
         return replace(built, inputs=inputs, outputs=outputs)
 
     def _rewrite(self, task: Task, target: Target) -> Rewrite | Rejected:
         machine = _machine(target)
         if isinstance(machine, Rejected):
             return machine
-        if any(each.dtype != "f32" for each in (*task.inputs, *task.weights, *task.results)):
+        if not all(tensor.is_f32 for tensor in task.tensors):
             return Rejected("its element types are not all f32")
         return self._product(task)
 
@@ -120,7 +119,7 @@ def _divided(rewrite: Rewrite) -> MatmulShape | Rejected:
 
 
 def _machine(target: Target) -> Machine | Rejected:
-    if target.device != "vulkan":
+    if not target.is_vulkan:
         return Rejected("it is for Vulkan only")
     machine = gpu_machine(target)
     if COOPERATIVE_MATRICES not in machine.features:
@@ -139,7 +138,7 @@ def _tiles(shape: MatmulShape) -> Iterator[Parameters]:
     for high, wide in itertools.product(_ROWS, _COLUMNS):
         own = min(high, _SUBGROUP), min(wide, _SUBGROUP)
         subgroups = high // own[0] * (wide // own[1])
-        used = _STAGES * (high + wide) * depth * _HALF_BYTES + high * wide * _FLOAT_BYTES
+        used = _STAGES * (high + wide) * depth * _F16_BYTES + high * wide * _FLOAT_BYTES
         fits = subgroups <= _MOST_SUBGROUPS and used <= _SHARED_BYTES
         if fits and columns % wide == 0 and in_whole_tiles(rows, high) <= _MOST_ROWS * rows:
             yield {"workgroup": (high, wide), "subgroup": own, "depth": depth}
@@ -161,5 +160,5 @@ def _apply(rewrite: Rewrite, tiling: CooperativeTiling) -> None:
     index = rewrite.weight_index(rewrite.root.operands[1])
     if index is None:
         raise RejectionError("the RHS is not a weight")
-    rewrite.extend_packing(index, (Round(HALF),))
+    rewrite.extend_packing(index, (Round(F16),))
     multiply_in_region(rewrite, tiling)

@@ -41,7 +41,7 @@ class RegionConvolution:
         return Traits("region", slowdown=TILED_SLOWDOWN, beside_kernels=frozenset())
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        if target.device != "vulkan":
+        if not target.is_vulkan:
             return Rejected("its tile sizes are for Vulkan")
         found = self._match(task)
         if isinstance(found, Rejected):

@@ -88,7 +88,7 @@ def check_join(task: Task, lanes: int) -> None:
     Raises:
         RejectionError: if it does not.
     """
-    if any(tensor.dtype != "f32" for tensor in (*task.inputs, *task.results)):
+    if not all(tensor.is_f32 for tensor in (*task.inputs, *task.results)):
         raise RejectionError("its element types are not all f32")
     _parts(task, lanes)
 

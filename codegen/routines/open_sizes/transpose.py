@@ -86,7 +86,7 @@ def _matrices(task: Task, twin: Task) -> tuple[_Matrices, _Matrices]:
 
 def _transposed(task: Task) -> _Matrices:
     """The matrices of a task of known sizes."""
-    if len(task.inputs) != 1 or len(task.results) != 1 or task.inputs[0].dtype != "f32":
+    if len(task.inputs) != 1 or len(task.results) != 1 or not task.inputs[0].is_f32:
         raise RejectionError("no transpose of one activation of f32")
     rewrite = Rewrite.plain(task)
     with rewrite.module.context:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape
-from sartor.codegen.ir.layer import OpenedTask, Task, TensorType
+from sartor.codegen.ir.layer import F32, OpenedTask, Task, TensorType
 from sartor.codegen.ir.packing import Reshape, Step, Transpose, WinogradFilter, cut
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.target import Target
@@ -69,7 +69,7 @@ class OpenWinogradKernel(OpenRoutine):
         if not isinstance(layer.code, OpenWinograd):
             raise RejectionError("no kernel by Winograd's method")
         elements = layer.code.tiling.groups * layer.code.workspace
-        return replace(layer, workspace=TensorType((elements,), "f32"))
+        return replace(layer, workspace=TensorType((elements,), F32))
 
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
@@ -114,7 +114,7 @@ def _patches(task: Task, shape: MatmulShape) -> Patches:
         raise RejectionError("too few channels for matrix products")
     if patches.depth != shape.depth:
         raise RejectionError("the patches are not what is multiplied")
-    if any(tensor.dtype != "f32" for tensor in (*task.inputs, *task.weights, *task.results)):
+    if not all(tensor.is_f32 for tensor in task.tensors):
         raise RejectionError("its element types are not all f32")
     return patches
 

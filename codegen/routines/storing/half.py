@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layer import F16, F32, Task
 from sartor.codegen.ir.packing import Packing, Round
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, Routine, required
 from sartor.codegen.ir.variants.traits import Traits
 from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelRoutine, build_kernel
-from sartor.codegen.mlir.kernel_machine import CPU
-from sartor.codegen.mlir.rewriting.widened import HALF, widened
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY
+from sartor.codegen.mlir.rewriting.widened import widened
 
 
 class _Kernel(Routine, KernelRoutine, Protocol):
@@ -32,7 +32,7 @@ class Half:
     """
 
     kernel: _Kernel
-    devices: tuple[str, ...] = CPU
+    devices: tuple[str, ...] = CPU_ONLY
 
     @property
     def name(self) -> str:
@@ -72,5 +72,5 @@ class Half:
         """Pack filters in f32: transformed ones have numbers that f16 lacks."""
         (rewrite,) = layer.rewrites
         for index, (packing, weight) in enumerate(zip(layer.packings, task.weights, strict=True)):
-            if weight.dtype == HALF:
-                rewrite.packings[index] = Packing((Round("f32"), *packing.steps))
+            if weight.dtype == F16:
+                rewrite.packings[index] = Packing((Round(F32), *packing.steps))

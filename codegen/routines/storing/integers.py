@@ -116,7 +116,7 @@ class IntegerResult:
         """The lowering's parameter sets, or why the routine does not apply."""
         if task.kind in MULTIPLYING or task.kind is LayerKind.POOLING:
             return Rejected("neither elementwise nor a layer on rows")
-        if [result.dtype for result in task.results] != ["f32"]:
+        if len(task.results) != 1 or not task.results[0].is_f32:
             return Rejected("it does not have a single result, of f32")
         return self.lowering.parameters(task, target)
 

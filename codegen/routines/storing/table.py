@@ -16,7 +16,7 @@ from sartor.codegen.kernels.layers.kernel_routine import StoringKernel
 from sartor.codegen.kernels.loops.partition import long_workgroups
 from sartor.codegen.kernels.windows.costs import CopyCost
 from sartor.codegen.kernels.windows.table import ENTRIES, SHUFFLES, Table, table_ops
-from sartor.codegen.mlir.kernel_machine import CPU, kernel_machine
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY, kernel_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
@@ -51,7 +51,7 @@ class TableLookUp(StoringKernel):
             return Rejected("it reads more than one tensor, or gives another one's shape")
         if task.results[0].elements < ENTRIES:
             return Rejected("it has fewer elements than a table")
-        machine = kernel_machine(task, target, self.storage, CPU)
+        machine = kernel_machine(task, target, self.storage, CPU_ONLY)
         if not isinstance(machine, Rejected) and not self._size(machine):
             return Rejected("the CPU has no instruction that looks up bytes of a vector")
         return machine

@@ -20,7 +20,7 @@ from sartor.codegen.kernels.layers.instruction_traits import dot_traits, roundin
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.vector.convolution import convolution_contraction, convolution_tilings
-from sartor.codegen.mlir.kernel_machine import CPU
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -53,7 +53,7 @@ class Direct(ConvolutionRoutine):
     def devices(self) -> tuple[str, ...]:
         if isinstance(self.element, PairElement):
             return DEVICES_OF_PAIRS
-        return self.in_subgroups if self.element is None and self.weights is None else CPU
+        return self.in_subgroups if self.element is None and self.weights is None else CPU_ONLY
 
     def tilings(self, match: Convolution, machine: Machine) -> list[Tiling] | Rejected:
         depth = match.filter.shape[1]

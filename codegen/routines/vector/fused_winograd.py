@@ -31,6 +31,7 @@ from sartor.codegen.kernels.winograd.convolution import winograd_convolution, wi
 from sartor.codegen.kernels.winograd.emitter import WinogradCode
 from sartor.codegen.kernels.winograd.geometry import WinogradTiling
 from sartor.codegen.mlir.machine import Machine
+from sartor.devices import VULKAN
 
 _MOST_CHOICES = 2
 _COMPILE_COST = 3.0
@@ -187,4 +188,4 @@ class SubgroupWinograd(FusedWinograd):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return ("vulkan",)
+        return (VULKAN,)

@@ -19,7 +19,7 @@ from sartor.codegen.kernels.windows.concatenation import (
     concatenation_tilings,
 )
 from sartor.codegen.kernels.windows.costs import CopyCost
-from sartor.codegen.mlir.kernel_machine import CPU
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY
 from sartor.codegen.mlir.machine import Machine
 
 # A tile has at least one pixel of the image, all of whose repetitions are written out.
@@ -70,7 +70,7 @@ class JoinSlices(Join):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return CPU
+        return CPU_ONLY
 
     def match(self, task: Task) -> Concatenation | Rejected:
         found = _filled(task)
@@ -88,7 +88,7 @@ class JoinEnlarged(Join):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return CPU
+        return CPU_ONLY
 
     def match(self, task: Task) -> Concatenation | Rejected:
         found = _filled(task)

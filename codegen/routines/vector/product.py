@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, is_by_weight
-from sartor.codegen.ir.layer import Task
+from sartor.codegen.ir.layer import F32, Task
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.target import Target
@@ -25,7 +25,7 @@ from sartor.codegen.kernels.open_sizes.open_rows import OpenRows, open_rows
 from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.kernels.vector.product import product_contraction
 from sartor.codegen.kernels.vector.row_product import row_product
-from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY, devices_storing
 from sartor.codegen.mlir.machine import Machine
 
 # Of these shapes of register tiles one workgroup for all rows and panels is tried too.
@@ -64,7 +64,7 @@ class Product(ProductRoutine):
         if isinstance(self.element, PairElement):
             return DEVICES_OF_PAIRS
         is_plain = self.element is None and self.weights is None
-        return EVERYWHERE if is_plain and self.storage in (None, "f16") else CPU
+        return devices_storing(self.storage) if is_plain else CPU_ONLY
 
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> list[Tiling] | Rejected:
         refusal = None if self.element is None else self.element.refusal(machine)
@@ -133,8 +133,8 @@ class RowScaledProduct(ProductRoutine):
         Raises:
             RejectionError: if there is none.
         """
-        if {each.dtype for each in (*task.inputs, *task.results)} != {"f32"}:
+        if not all(tensor.is_f32 for tensor in (*task.inputs, *task.results)):
             raise RejectionError("it does not compute in f32")
         layer = super().layer(task, parameters, target)
-        inputs = tuple(each.stored_as("f32") for each in layer.inputs)
-        return replace(layer, inputs=inputs, output=layer.output.stored_as("f32"))
+        inputs = tuple(schema.stored_as(F32) for schema in layer.inputs)
+        return replace(layer, inputs=inputs, output=layer.output.stored_as(F32))

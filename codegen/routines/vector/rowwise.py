@@ -16,7 +16,7 @@ from sartor.codegen.kernels.loops.partition import many_workgroups
 from sartor.codegen.kernels.rows.row_form import open_form, row_form
 from sartor.codegen.kernels.rows.rowwise import RowwiseKernel
 from sartor.codegen.kernels.windows.costs import CopyCost
-from sartor.codegen.mlir.kernel_machine import CPU, EVERYWHERE, kernel_machine
+from sartor.codegen.mlir.kernel_machine import devices_storing, kernel_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
@@ -45,8 +45,7 @@ class Rowwise:
         return Traits(precision=self.storage, slowdown=slowdown, sizes=("groups",), estimate=estimate, opens=opens)
 
     def _machine(self, task: Task, target: Target) -> Machine | Rejected:
-        devices = EVERYWHERE if self.storage in (None, "f16") else CPU
-        return kernel_machine(task, target, self.storage, devices)
+        return kernel_machine(task, target, self.storage, devices_storing(self.storage))
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if task.kind is not LayerKind.FIXED:

@@ -15,7 +15,7 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelParts
 from sartor.codegen.kernels.single.convolution import plane_tilings, planes_of_channels
 from sartor.codegen.kernels.single.costs import ColumnCost, LaneCost
 from sartor.codegen.kernels.single.plane import PlaneTiling
-from sartor.codegen.mlir.kernel_machine import CPU
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY
 from sartor.codegen.mlir.machine import Machine
 
 # A vector of pixels is taken from as many loaded vectors as the stride.
@@ -49,7 +49,7 @@ class SingleChannel(ConvolutionRoutine):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return CPU
+        return CPU_ONLY
 
     @property
     def in_planes(self) -> bool:

@@ -19,7 +19,7 @@ from sartor.codegen.kernels.windows.converted_rows import ConvertedRows
 from sartor.codegen.kernels.windows.costs import ConvertedCost, PairedCost, WindowCost
 from sartor.codegen.kernels.windows.sliding import Sliding
 from sartor.codegen.kernels.windows.window import paired_rows, paired_tilings, window_sliding, window_tilings
-from sartor.codegen.mlir.kernel_machine import CPU
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY
 from sartor.codegen.mlir.machine import Machine
 
 
@@ -89,7 +89,7 @@ class ConvertedWindow(SlidingWindow):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return CPU
+        return CPU_ONLY
 
     def match(self, task: Task) -> Window | Rejected:
         found = window_of(task)

@@ -41,6 +41,7 @@ from sartor.cli.tables.in_network_table import in_network_rows
 from sartor.cli.tables.peak_table import bench_machine
 from sartor.cli.tables.time_table import show_times, times_json
 from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
+from sartor.devices import CPU, is_cpu
 from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.cold_bench import COLD_PEERS, DEFAULT_COLD_ROUNDS, ColdRuns, time_cold
 from sartor.first_inference.layer_phases import Phases, layer_phases
@@ -173,9 +174,9 @@ def _timed_module(
     """The module with its inputs; arguments are options of the command."""
     manifest = module_manifest(module, choice)
     check_passes_all(module)
-    device = choice.device or (manifest.devices[0] if manifest else "cpu")
+    device = choice.device or (manifest.devices[0] if manifest else CPU)
     best = threads or session_threads(module)
-    workers = read_threads(best) if device == "cpu" else None
+    workers = read_threads(best) if is_cpu(device) else None
     known = module_signature(module, signature, choice)
     inputs = sized_inputs(module, known.inputs, size)
     feeds = make_feeds(inputs, sources, bound_inputs(module), noise_inputs(module))
@@ -215,7 +216,7 @@ def _time_first(timed: _Timed, peers: _Peers, rounds: int | None, json: bool) ->
 
 def _phases(runs: ColdRuns, manifest: Manifest | None, times: ColdTimes) -> Phases | None:
     """The phases of the layers, if the module has a plan of layers for the CPU."""
-    if manifest is None or not manifest.network or runs.device.kind != "cpu":
+    if manifest is None or not manifest.network or not is_cpu(runs.device.kind):
         return None
     reading = {state: samples for (name, state), samples in times.items() if name == SELF}
     try:

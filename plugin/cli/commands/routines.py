@@ -32,6 +32,7 @@ from sartor.codegen.routines import ROUTINES
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
 from sartor.costing.ledger import LayerLedger, ledgers_of
+from sartor.devices import CPU, is_cpu
 from sartor.errors import UsageError
 from sartor.frontend.loading import import_network, open_workers
 from sartor.frontend.value_ranges import with_children
@@ -41,7 +42,7 @@ from sartor.precision.permitted_rounding import heeding_permissions
 
 def routines(
     model: Annotated[Path | None, typer.Argument(metavar="[MODEL.onnx]", help="Ask about this model's layers.")] = None,
-    target: TargetOption = "cpu",
+    target: TargetOption = CPU,
     cpu: CpuOption = None,
     arch: ArchOption = None,
     shape: ShapeOption = None,
@@ -64,7 +65,7 @@ def routines(
     For a layer, whose name may have wildcards: its candidates with predicted times, and who dropped which others, why.
     """
     of_layers: dict[str, object] = {"--layer": layer, "--precision": precision}
-    of_models = {"--target": target != "cpu", "--cpu": cpu, "--arch": arch, "--shape": shape, "--bind": bind}
+    of_models = {"--target": not is_cpu(target), "--cpu": cpu, "--arch": arch, "--shape": shape, "--bind": bind}
     if model is None:
         _refuse_options(of_models | of_layers)
         show_formats(as_json=json) if formats else _show_routines(json)

@@ -11,6 +11,7 @@ from sartor.cli.database.options import DatabaseOption, existing_database
 from sartor.cli.options.common import JsonOption
 from sartor.cli.output.terminal import show_json
 from sartor.codegen.ir.target import Target
+from sartor.devices import CPU
 from sartor.errors import UsageError
 from sartor.publishing import check_apart, check_writable, publish
 from sartor.settings.quantities import show_size
@@ -35,7 +36,7 @@ def contribute(
     database = existing_database(tuning_db)
     _check_target(file, database)
     with Store.open_to_read(database) as store:
-        samples = near_best(shippable(store, Target.create("cpu"), threads))
+        samples = near_best(shippable(store, Target.create(CPU), threads))
     with workspace() as folder:
         whole = folder / "contribution"
         whole.write_bytes(content(samples))

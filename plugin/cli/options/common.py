@@ -12,6 +12,7 @@ import typer
 
 from sartor.codegen.ir.machines.cuda import NATIVE, newest_for
 from sartor.codegen.ir.target import Target
+from sartor.devices import CPU, CUDA, is_cpu
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import Bindings
 from sartor.runtime.driver.cuda_capability import compute_capability
@@ -141,12 +142,12 @@ def read_target(device: str, cpu: str | None, arch: str | None) -> Target:
         UsageError: if the device is unknown, or the option for the level is that of another device.
     """
     devices = device.split(",")
-    if cpu is not None and "cpu" not in devices:
+    if cpu is not None and CPU not in devices:
         raise UsageError(f"--cpu is for the target cpu, not for '{device}'; name its architecture with --arch")
-    if arch is not None and devices == ["cpu"]:
+    if arch is not None and all(map(is_cpu, devices)):
         raise UsageError("--arch is for the targets vulkan and cuda; name the CPU's level with --cpu")
-    levels = {each: cpu if each == "cpu" else read_architecture(each, arch) for each in devices}
-    return Target.joined([Target.create(each, levels[each]) for each in devices])
+    levels = {kind: cpu if is_cpu(kind) else read_architecture(kind, arch) for kind in devices}
+    return Target.joined([Target.create(kind, levels[kind]) for kind in devices])
 
 
 def read_architecture(device: str, arch: str | None) -> str | None:
@@ -156,7 +157,7 @@ def read_architecture(device: str, arch: str | None) -> str | None:
         DeviceError: if no GPU is found.
         UsageError: if it is older than all architectures that Sartor has limits of.
     """
-    if arch != NATIVE or device != "cuda":
+    if arch != NATIVE or device != CUDA:
         return arch
     capability = compute_capability()
     found = newest_for(*capability)
@@ -171,7 +172,7 @@ def read_threads(threads: int | None) -> int:
     Raises:
         UsageError: if the number is out of range.
     """
-    return device_settings("cpu", threads).threads
+    return device_settings(CPU, threads).threads
 
 
 def read_pairs(option: str, form: str, texts: Sequence[str] | None, read: Callable[[str], Value]) -> dict[str, Value]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from sartor.cli.options.common import SIZE, read_target
 from sartor.codegen.ir.target import Target
+from sartor.devices import CPU, is_cpu
 from sartor.errors import UsageError
 from sartor.settings.size_range import OpenShapes, SizeRange
 from sartor.several.settings import MOST_PLANS, Shapes
@@ -28,18 +29,18 @@ def read_targets(devices: Sequence[str] | None, cpu: str | None, arch: str | Non
     Raises:
         UsageError: if a device is unknown, a level is missing, or an option is that of another device.
     """
-    named = list(devices or ["cpu"])
+    named = list(devices or [CPU])
     levels = _levels(cpu)
     if len(named) == 1 and len(levels) == 1:
         return (read_target(named[0], levels[0], arch),)
-    if cpu is not None and "cpu" not in named:
+    if cpu is not None and CPU not in named:
         raise UsageError(f"--cpu is for --target cpu, not for '{', '.join(named)}'")
-    if arch is not None and named == ["cpu"]:
+    if arch is not None and all(map(is_cpu, named)):
         raise UsageError("--arch is for the targets vulkan and cuda; name the CPU's level with --cpu")
     found: list[Target] = []
     for device in named:
-        own = levels if device == "cpu" else [None]
-        found += [read_target(device, level, arch if device != "cpu" else None) for level in own]
+        own = levels if is_cpu(device) else [None]
+        found += [read_target(device, level, None if is_cpu(device) else arch) for level in own]
     return tuple(found)
 
 

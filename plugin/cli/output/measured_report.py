@@ -10,6 +10,7 @@ from sartor.comparison.bench_job import SELF, BenchRuns, time_in_worker
 from sartor.comparison.compare_job import Question, ask
 from sartor.comparison.layer_errors import LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
+from sartor.devices import CPU, is_cpu
 from sartor.errors import UsageError
 from sartor.onnx_model.rewrites.number_types.widen_halves import widens_halves
 from sartor.policies import DEFAULT_MAX_ERROR
@@ -65,7 +66,7 @@ def with_times(subject: Subject, measured: Measured, peers: tuple[str, ...]) -> 
     _check_level(measured, manifest)
     kind, device = manifest.devices[0], measured.choice.device or manifest.devices[0]
     best = measured.threads or session_threads(path)
-    workers = device_settings("cpu", best).threads if kind == "cpu" else None
+    workers = device_settings(CPU, best).threads if is_cpu(kind) else None
     signature = module_signature(path, choice=measured.choice)
     if not manifest.segments:
         check_first_part(path, kind)
@@ -76,7 +77,7 @@ def with_times(subject: Subject, measured: Measured, peers: tuple[str, ...]) -> 
         workers=workers,
         model=measured.model,
         peers=peers if measured.model else (),
-        peer_threads=device_settings("cpu", measured.threads).threads,
+        peer_threads=device_settings(CPU, measured.threads).threads,
         feeds=measured.feeds,
         rounds=_ROUNDS,
         exactly=False,

@@ -12,6 +12,7 @@ from sartor.cli.output.terminal import milliseconds, optional, show_facts, show_
 from sartor.cli.tables.compared_plans import compared_json, show_compared
 from sartor.cli.tables.pareto_table import front_json, show_front
 from sartor.cli.tables.routine_counts import rounded_rows, routine_counts, some_of, stock_time
+from sartor.devices import CPU
 from sartor.planning.recipe import UNSPLIT_SOLVER
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.manifest import read_manifest
@@ -20,7 +21,7 @@ from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.records.plan import Plan
 
 UNSPLIT_MODEL = "whole model by stock IREE"
-_TOOL_DEVICES = {"cpu": "local-task"}
+_TOOL_DEVICES = {CPU: "local-task"}
 _ONE_THREAD = "local-sync"
 
 
@@ -190,9 +191,9 @@ def run_command(artifact: Artifact) -> list[str]:
     weights = {} if artifact.weights is None else dict.fromkeys(manifest.parameters, artifact.weights)
     device = _TOOL_DEVICES.get(manifest.devices[0], manifest.devices[0])
     topology, threads = tuple[str, ...](), manifest.workers or artifact.plan.threads
-    if device == _TOOL_DEVICES["cpu"] and threads == 1:
+    if device == _TOOL_DEVICES[CPU] and threads == 1:
         device = _ONE_THREAD
-    elif device == _TOOL_DEVICES["cpu"]:
+    elif device == _TOOL_DEVICES[CPU]:
         topology = device_settings(threads=threads).flags
     return [
         "iree-run-module",

@@ -8,11 +8,12 @@ from sartor.cli.output.terminal import gflops, show_json, show_table, tuning_pro
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig, default_database
 from sartor.costing.machine_limits import MachineLimits, machine_limits
+from sartor.devices import CPU
 
 
 def bench_machine(threads: int, database: Path | None, as_json: bool) -> None:
     """Measure this machine with one thread and with ``threads``; print the result as a table or JSON."""
-    config = CompileConfig(target=Target.create("cpu"), jobs=1, database=database or default_database())
+    config = CompileConfig(target=Target.create(CPU), jobs=1, database=database or default_database())
     with tuning_progress() as progress:
         limits = machine_limits(config.target, sorted({1, threads}), config.database, progress)
     (_show_json if as_json else _show_table)(limits)

@@ -8,6 +8,7 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, checker
 
+from sartor.devices import VULKAN
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input, static_shape
 from sartor.onnx_model.graphs.limits import MAX_RANK, MAX_VALUE_BYTES
@@ -134,7 +135,7 @@ def check_training(model: ModelProto) -> tuple[str, ...]:
 def _is_missing(node: NodeProto, editor: GraphEditor, device: str) -> bool:
     if node.domain or editor.element_type(node.input[0]) != TensorProto.DOUBLE:
         return False
-    missing = _NOT_IN_DOUBLE_ON_VULKAN if device == "vulkan" else _NOT_IN_DOUBLE
+    missing = _NOT_IN_DOUBLE_ON_VULKAN if device == VULKAN else _NOT_IN_DOUBLE
     return node.op_type in missing
 
 

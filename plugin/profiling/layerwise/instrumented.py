@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.ir.block_packing import block_of
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue, ValueRef
+from sartor.codegen.ir.schema import QUANTISED
 from sartor.codegen.ir.variants.routine import Variant, dtype_of
 from sartor.codegen.routine_registry import described
 from sartor.errors import UnsupportedModelError
@@ -115,7 +116,7 @@ def _precision(imported: ImportedModel, layer: str, variant: Variant, own: str) 
         UnsupportedModelError: if it rounds to ranges that are not in the file, or its weight to blocks of integers.
     """
     traits = described(variant.descriptor).traits
-    if variant.dtype == "i8" and own != "i8" and not imported.is_quantised:
+    if variant.dtype == QUANTISED != own and not imported.is_quantised:
         raise UnsupportedModelError(f"layer '{layer}' rounds to ranges that the model does not have")
     if variant.dtype != own and block_of(variant.dtype) is not None:
         raise UnsupportedModelError(f"layer '{layer}' rounds its weight to blocks of integers")

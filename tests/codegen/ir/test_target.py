@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sartor.codegen.ir.target import DEVICES, Target
+from sartor.codegen.ir.target import Target
 from sartor.codegen.mlir.iree_compiler import compile_module, ir, run_passes, translate
+from sartor.devices import KINDS
 from sartor.errors import CompileError, UsageError
 
 ADDITION = """util.func public @f(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -15,7 +16,7 @@ ADDITION = """util.func public @f(%x: tensor<4xf32>) -> tensor<4xf32> {
 IDENTITY = "util.func public @f(%arg0: tensor<4xf32>) -> tensor<4xf32> { util.return %arg0 : tensor<4xf32> }"
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", KINDS)
 def test_every_device_has_a_default_architecture(device: str) -> None:
     target = Target.create(device)
     assert str(target) == f"{device}:{target.architecture}"

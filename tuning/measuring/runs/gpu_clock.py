@@ -6,6 +6,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 
+from sartor.devices import CUDA
 from sartor.errors import DeviceError
 from sartor.runtime.driver.device import device_path, device_settings
 
@@ -27,7 +28,7 @@ def clock_of(device: str) -> ReadClock | None:
         device: as ``open_device`` takes it.
     """
     settings = device_settings(device)
-    if settings.kind != "cuda":
+    if settings.kind != CUDA:
         return None
     try:
         return _clock_of_gpu(device_path(settings))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
+from sartor.devices import is_cpu
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, rename_reads
 from sartor.onnx_model.graphs.halves import HALVES
@@ -40,7 +41,7 @@ _TYPE_ATTRIBUTES = frozenset({"dtype", "output_dtype", "softmax_precision", "sta
 
 def widens_halves(devices: Sequence[str]) -> bool:
     """Whether half precision is computed in float32 on kinds of devices: GPUs multiply f16 faster."""
-    return all(device == "cpu" for device in devices)
+    return all(map(is_cpu, devices))
 
 
 def fits_widened(model: ModelProto) -> bool:
