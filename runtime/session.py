@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.device_array import DeviceArray, upload
-from sartor.runtime.driver.native_device import Fences, NativeDevice
-from sartor.runtime.driver.program import Program
+from sartor.runtime.driver.native_device import NativeDevice
 from sartor.runtime.driver.signature import (
     SESSION_TYPES,
     Array,
@@ -25,17 +20,18 @@ from sartor.runtime.driver.signature import (
     merged,
     plain_array,
 )
-from sartor.runtime.manifest import ASYNC_SUFFIX, BOUND_SUFFIX, Manifest
+from sartor.runtime.execution import Execution
+from sartor.runtime.kept_memory import KeptMemory
+from sartor.runtime.manifest import Manifest
 from sartor.runtime.mapping.reading import Step
-from sartor.runtime.opening import NO_STATES, Opened, Place, open_model
-from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart, copying
+from sartor.runtime.opening import Opened, Place, open_model
+from sartor.runtime.runs.bound import BoundRun, bound_outputs, check_apart
 from sartor.runtime.runs.given_arguments import check_session
 from sartor.runtime.runs.interface import Feeds, Interface, NodeArg
-from sartor.runtime.runs.owned_outputs import are_arrays, owned, shared_inputs, when_finished
-from sartor.runtime.runs.pending import CLOSED, OwnThread, PendingRun, limited_seconds, result_in
+from sartor.runtime.runs.owned_outputs import are_arrays, owned, shared_inputs
+from sartor.runtime.runs.pending import PendingRun, limited_seconds
 from sartor.runtime.runs.row_limits import RowLimits
 from sartor.runtime.runs.short_calls import ShortCalls, are_plain
-from sartor.runtime.runs.small import SmallRuns, is_small, known_shape
 from sartor.runtime.runs.state_access import NO_PROMPTS, StateAccess
 from sartor.runtime.runs.token_parts import TokenParts
 
@@ -43,9 +39,6 @@ if TYPE_CHECKING:
     from sartor.runtime.driver.noise import NoiseSource
     from sartor.runtime.runs.kept_caches import KeptCaches
     from sartor.runtime.runs.kept_states import KeptStates
-    from sartor.runtime.runs.passed_caches import PassingProgram
-    from sartor.runtime.runs.sized import SizedRuns
-    from sartor.runtime.segments.program import SegmentedProgram
 
 
 class Session(StateAccess):
@@ -114,25 +107,16 @@ class Session(StateAccess):
 
     def _begin(self, opened: Opened, seed: int | None) -> None:
         """Take over what was opened."""
-        self._opened: Opened | None = opened
         self._manifest, self._device, self._level = opened.manifest, opened.device, opened.level
         self._signature, self._signatures = opened.signature, opened.signatures
         limits = RowLimits(opened.manifest.rows if opened.manifest else {})
         self._interface = Interface(opened.signature, opened.signatures, opened.device, opened.sizes, limits)
         self._seed, self._noise = seed, _noise_source(opened.manifest, seed)
-        self._functions, self._has_async_entry = opened.functions, opened.has_async_entry
-        self._takeover, self._overlap, self._states = opened.takeover, opened.overlap, opened.states
-        self._program: Program | SegmentedProgram | PassingProgram | None = opened.program
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._in_flight: list[tuple[Fences, object]] = []
-        self._own_thread = OwnThread()
-        self._may_keep = self._has_small_runs()
-        self._small: SmallRuns | None = None
+        self._execution = Execution(opened, self._interface)
+        self._kept = KeptMemory(self._execution, opened, self._interface)
         tokens, least = self.prompt_tokens, self.least_prompt_tokens
         self._parts = TokenParts(opened.signatures[0], opened.signatures[1], tokens, least) if tokens else None
-        self._sized = self._sized_runs(opened)
-        is_stateless = opened.sizes and self._has_bound_runs() and opened.states is None
+        is_stateless = self._kept.is_sized and opened.states is None
         self._short = ShortCalls() if is_stateless and not opened.device.blocking else None
         self._inline: Session | None = None
 
@@ -194,14 +178,11 @@ class Session(StateAccess):
         if (parts := self._parts) is not None and (tokens := parts.arrays(feeds)):
             names = [output.name for output in self._interface.outputs()]
             return parts.run(self, [names[index] for index in selected], tokens)
-        if (small := self._small_runs(feeds)) is not None and are_arrays(feeds):
-            return self._run_small(small, feeds, selected)
+        if (small := self._kept.runs_of(feeds)) is not None and are_arrays(feeds):
+            return self._kept.run(small, feeds, selected)
         outputs = self._run(feeds)
         arrays = owned(outputs, selected, self._interface.cuts, shared_inputs(feeds))
-        if self._may_keep:
-            # Not before the first inference: a process may need no second one.
-            self._may_keep = False
-            self._keep_memory()
+        self._kept.keep()
         return arrays
 
     def run_last(self, output_names: Sequence[str] | None, feeds: Feeds, count: int) -> list[Array]:
@@ -235,18 +216,17 @@ class Session(StateAccess):
 
     def _opened_inline(self) -> Session | None:
         """A session of the model on the calling thread; None, from then on, if there is no memory for it."""
-        self._check_process()
-        with self._lock:
-            self._open_program()
-            if self._inline is None and self._opened is not None and self._short is not None:
+        execution = self._execution
+        execution.check_process()
+        with execution.lock:
+            execution.open_program()
+            if self._inline is None and self._short is not None:
                 try:
-                    opened = self._opened.inline()
+                    opened = execution.opened().inline()
                 except DeviceError:
                     self._short = None
                     return None
-                other = Session.__new__(Session)
-                other._begin(opened, self._seed)
-                self._inline = other
+                self._inline = Session._of(opened, self._seed)
             return self._inline
 
     def run_device(self, output_names: Sequence[str] | None, feeds: Feeds) -> list[DeviceArray]:
@@ -267,44 +247,9 @@ class Session(StateAccess):
 
     def _run(self, feeds: Feeds, signature: Signature | None = None, numbers: Sequence[int] = ()) -> list[DeviceArray]:
         """All outputs, with counts; of the function that fits, or of one that takes numbers, too."""
-        self._check_process()
+        self._execution.check_process()
         signature = signature or self._interface.fitting(feeds)
-        arguments = self._interface.arguments(signature, feeds)
-        with self._lock:
-            self._overlap.begin_run()
-            if self._device.software and self._has_async_entry:
-                # Who waits inside a software driver takes a processor from the driver's threads.
-                fences, outputs = self._start(signature, arguments)
-                fences.wait(timeout=None)
-                self._in_flight.pop()
-            else:
-                views = self._invoked(self._entry(signature), arguments, numbers)
-                outputs = self._interface.results(signature, views)
-            if self._states is not None and signature.entry + BOUND_SUFFIX not in self._functions:
-                outputs = self._states.apart(outputs)
-            self._overlap.end_run()
-        return outputs
-
-    def _invoked(self, entry: str, arguments: Sequence[DeviceArray], numbers: Sequence[int] = ()) -> Sequence[object]:
-        """What the module's function gives; the caller has the lock."""
-        program, states, views = self._open_program(), self._states, [item.view for item in arguments]
-        try:
-            if numbers and isinstance(program, Program):
-                return program.invoke(entry, views, numbers=numbers)
-            return program.invoke(entry, views)
-        except DeviceError as error:
-            if states is None:
-                raise
-            raise states.explained(error) from None
-
-    def _start(self, signature: Signature, arguments: Sequence[DeviceArray]) -> tuple[Fences, list[DeviceArray]]:
-        """Start a run, and keep what it reads and writes until it has finished; the caller has the lock."""
-        fences, views = Fences(self._device), [item.view for item in arguments]
-        entry = self._entry(signature) + ASYNC_SUFFIX
-        outputs = self._interface.results(signature, self._open_program().invoke(entry, views, fences))
-        self._in_flight = [each for each in self._in_flight if not each[0].settled(0.0)]
-        self._in_flight.append((fences, (arguments, outputs)))
-        return fences, outputs
+        return self._execution.run(signature, self._interface.arguments(signature, feeds), numbers)
 
     def run_async(self, output_names: Sequence[str] | None, feeds: Feeds) -> PendingRun:
         """As ``run_device``, but returns before the run has finished.
@@ -312,22 +257,13 @@ class Session(StateAccess):
         If the module has no asynchronous entry, or the device computes on the calling thread, the run is executed in a
         thread of the session. Device arrays that are inputs must not be changed until the run has finished.
         """
-        self._check_process()
+        self._execution.check_process()
         feeds = self._completed(feeds)
         signature = self._interface.fitting(feeds)
         arguments = self._interface.arguments(signature, feeds)
         selected = self._interface.selected(output_names)
-        # It must not refer to the session, which waits for its runs when it is forgotten.
         finish = partial(owned, selected=selected, cuts=self._interface.cuts, given=shared_inputs(feeds))
-        if self._device.blocking or not self._has_async_entry:
-            names = [spec.name for spec in signature.inputs]
-            future = self._own_thread.submit(partial(self._run, dict(zip(names, arguments, strict=True))))
-            return PendingRun(partial(result_in, os.getpid(), future), selected, finish)
-        overlap = self._overlap
-        with self._lock:
-            overlap.begin_run()
-            fences, outputs = self._start(signature, arguments)
-        return PendingRun(lambda timeout: when_finished(fences, overlap, outputs, timeout), selected, finish)
+        return self._execution.begin(signature, arguments, selected, finish)
 
     def bind(self, feeds: Feeds, outputs: Mapping[str, DeviceArray] | None = None) -> BoundRun:
         """Fix the memory of inputs and outputs, for many runs of a small model: they allocate and describe nothing.
@@ -340,107 +276,14 @@ class Session(StateAccess):
                 process was forked from the one that opened the device.
             DeviceError: if the device has no memory left.
         """
-        self._check_process()
+        self._execution.check_process()
         feeds = self._completed(feeds)
         signature = self._interface.fitting(feeds)
         inputs = self._interface.arguments(signature, feeds)
         named = dict(zip((spec.name for spec in signature.inputs), inputs, strict=True))
         bound = bound_outputs(signature, outputs or {}, self._device)
         check_apart(named, bound)
-        return BoundRun(self._bound(signature, inputs, list(bound.values())), named, bound)
-
-    def _has_small_runs(self) -> bool:
-        """Whether later runs may be faster in memory that is kept."""
-        return self._has_bound_runs() and is_small(self._signature)
-
-    def _has_bound_runs(self) -> bool:
-        """Whether runs may go through memory that the session keeps for their inputs and outputs."""
-        has_entry = self._signature.entry + BOUND_SUFFIX in self._functions
-        is_one = len(self._signatures) == 1 and self._takeover is None and isinstance(self._program, Program)
-        return self._device.host_memory and has_entry and is_one and not self._interface.cuts
-
-    def _sized_runs(self, opened: Opened) -> SizedRuns | None:
-        """What makes runs in memory that is kept for any size; None if a size is known only after the run."""
-        program, manifest = opened.program, opened.manifest
-        if not opened.sizes or manifest is None or not isinstance(program, Program) or not self._has_bound_runs():
-            return None
-        from sartor.runtime.runs.sized import OpenShapes, SizedRuns
-
-        signature = opened.signature
-        shapes = OpenShapes(signature, opened.sizes, manifest.given)
-        prepare = partial(program.prepare, signature.entry + BOUND_SUFFIX)
-        runs = SizedRuns(signature, shapes, opened.device, prepare, self._interface.limits)
-        return runs if shapes.are_known else None
-
-    def _small_runs(self, feeds: Feeds) -> SmallRuns | None:
-        """What runs small inputs, if there is such, or such can be made."""
-        if (sized := self._sized) is None:
-            return self._small
-        shapes = sized.shapes(feeds) if isinstance(feeds, dict) and are_arrays(feeds) else None
-        if shapes is None:
-            return None
-        if (kept := sized.of(shapes)) is not None:
-            return kept
-        self._check_process()
-        with self._lock:
-            try:
-                return sized.make(shapes) if self._sized is sized else None
-            except DeviceError:
-                return None
-
-    def _keep_memory(self) -> None:
-        """Keep memory for the inputs and outputs of later runs, if there is any and the session was not closed."""
-        if not isinstance(program := self._program, Program):
-            return
-        signature = self._signature
-        try:
-            inputs = [upload(np.zeros(known_shape(spec), spec.numpy_dtype), self._device) for spec in signature.inputs]
-            outputs = list(bound_outputs(signature, {}, self._device).values())
-        except DeviceError:
-            return
-        call = program.prepare(signature.entry + BOUND_SUFFIX, [array.view for array in (*inputs, *outputs)])
-        taken, given = ([array.to_host() for array in arrays] for arrays in (inputs, outputs))
-        runs = SmallRuns(call, signature.inputs, taken, given, self._interface.limits)
-        with self._lock:
-            if self._program is program:
-                self._small = runs
-
-    def _run_small(self, small: SmallRuns, feeds: Mapping[str, Array], selected: Sequence[int]) -> list[Array]:
-        self._check_process()
-        arrays = small.arrays(feeds)
-        with self._lock:
-            self._open_program()
-            self._overlap.begin_run()
-            outputs = small.run(arrays, selected)
-            self._overlap.end_run()
-        return outputs
-
-    def _bound(
-        self, signature: Signature, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray]
-    ) -> Callable[[], None]:
-        """Runs the model on these arrays, one run after another; by the plan of the moment if there are two."""
-        program, calls = self._open_program(), dict[str, Callable[[], None]]()
-        views = [each.view for each in inputs]
-        limits, named = self._interface.limits, [*zip((spec.name for spec in signature.inputs), inputs, strict=True)]
-
-        def prepared(entry: str) -> Callable[[], None]:
-            if isinstance(program, Program) and entry + BOUND_SUFFIX in self._functions:
-                return program.prepare(entry + BOUND_SUFFIX, [*views, *(output.view for output in outputs)])
-            return copying(lambda: self._interface.results(signature, self._invoked(entry, inputs)), outputs)
-
-        def execute() -> None:
-            self._check_process()
-            limits.check(named)
-            with self._lock:
-                self._open_program()
-                self._overlap.begin_run()
-                entry = self._entry(signature)
-                if entry not in calls:
-                    calls[entry] = prepared(entry)
-                calls[entry]()
-                self._overlap.end_run()
-
-        return execute
+        return BoundRun(self._execution.bound(signature, inputs, list(bound.values())), named, bound)
 
     def fork(self) -> Session:
         """Another session on the same code, weights and device whose states begin: for another sequence of inputs.
@@ -448,29 +291,25 @@ class Session(StateAccess):
         Raises:
             UsageError, DeviceError: as ``reset``.
         """
-        self._check_process()
-        with self._lock:
-            self._open_program()
-            if self._opened is None or self._states is None:
-                raise UsageError(NO_STATES)
-            opened = self._opened.fork()
-        other = Session.__new__(Session)
-        other._begin(opened, self._seed)
-        return other
+        with self._execution.using_states():
+            opened = self._execution.opened().fork()
+        return Session._of(opened, self._seed)
 
-    @contextmanager
-    def _using_states(self) -> Iterator[KeptStates | KeptCaches]:
-        """The states, while no run reads or writes them.
+    @classmethod
+    def _of(cls, opened: Opened, seed: int | None) -> Session:
+        """A session on what was opened."""
+        session = cls.__new__(cls)
+        session._begin(opened, seed)
+        return session
 
-        Raises:
-            UsageError: as ``reset``.
-        """
-        self._check_process()
-        with self._lock:
-            self._open_program()
-            if self._states is None:
-                raise UsageError(NO_STATES)
-            yield self._states
+    @property
+    def _states(self) -> KeptStates | KeptCaches | None:
+        """The states that the session keeps, if it keeps any."""
+        return self._execution.states
+
+    def _using_states(self) -> AbstractContextManager[KeptStates | KeptCaches]:
+        """The states, while no run reads or writes them; errors as ``reset``."""
+        return self._execution.using_states()
 
     def to_device(self, array: Array) -> DeviceArray:
         """Copy an array to the session's device; the result can be an input of any number of runs.
@@ -496,7 +335,7 @@ class Session(StateAccess):
     @property
     def steps(self) -> Sequence[Step]:
         """What was done beside the runs so far to bring the model into memory."""
-        return tuple(self._overlap.steps)
+        return tuple(self._execution.overlap.steps)
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait, at most some seconds, until the model is where it stays in memory; later runs are the fastest.
@@ -509,31 +348,15 @@ class Session(StateAccess):
         Raises:
             UsageError: if the time is no number of seconds.
         """
-        timeout = limited_seconds(timeout)
-        if self._takeover is not None:
-            self._takeover.settle()
-        return self._overlap.settle(timeout)
+        return self._execution.settle(limited_seconds(timeout))
 
     def close(self) -> None:
         """Wait for running inferences and release the model. Arrays that it returned stay valid."""
-        self._forget_parent()
-        self._own_thread.close()
-        with self._lock:
-            for fences, _ in self._in_flight:
-                fences.settled(None)
-            self._in_flight.clear()
-            self._overlap.stop()
-            self._program, self._small, self._sized, self._opened, self._states = None, None, None, None, None
-            inline, self._inline = self._inline, None
+        self._execution.close()
+        self._kept.release()
+        inline, self._inline = self._inline, None
         if inline is not None:
             inline.close()
-
-    def __del__(self) -> None:
-        # A device must not be closed during a run. After a failed constructor there is nothing to wait for.
-        for fences, _ in self.__dict__.get("_in_flight", ()):
-            fences.settled(None)
-        if (overlap := self.__dict__.get("_overlap")) is not None:
-            overlap.stop()
 
     def __enter__(self) -> Session:
         return self
@@ -545,25 +368,6 @@ class Session(StateAccess):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _check_process(self) -> None:
-        """Make sure that the device works in this process, which may have been forked."""
-        self._device.check_process()
-        self._forget_parent()
-
-    def _forget_parent(self) -> None:
-        """In a forked process: its threads stayed with the parent, and one may have held a lock."""
-        if os.getpid() != self._process:
-            self._process, self._lock, self._own_thread = os.getpid(), threading.Lock(), OwnThread()
-
-    def _open_program(self) -> Program | SegmentedProgram | PassingProgram:
-        if (program := self._program) is None:
-            raise UsageError(CLOSED)
-        return program
-
-    def _entry(self, signature: Signature) -> str:
-        """The function that the next run calls."""
-        return signature.entry if self._takeover is None else self._takeover.entry()
 
 
 def _noise_source(manifest: Manifest | None, seed: int | None) -> NoiseSource | None:

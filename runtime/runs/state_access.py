@@ -26,12 +26,16 @@ NO_PROMPTS = "the model takes one token a run, and forgets none of its positions
 class StateAccess(ABC):
     """The part of a session that reads and writes states; most models have none.
 
-    The session sets its manifest, its inputs and outputs, and the states that it keeps, None if it keeps none.
+    The session sets its manifest, and its inputs and outputs.
     """
 
     _manifest: Manifest | None
     _interface: Interface
-    _states: KeptStates | KeptCaches | None
+
+    @property
+    @abstractmethod
+    def _states(self) -> KeptStates | KeptCaches | None:
+        """The states that the session keeps, if it keeps any."""
 
     @abstractmethod
     def _using_states(self) -> AbstractContextManager[KeptStates | KeptCaches]:

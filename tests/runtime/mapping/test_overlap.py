@@ -46,7 +46,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unhurried")
 def test_runs_begin_before_files_are_moved(large: Path, feeds: dict[str, Array]) -> None:
     with Session(large) as session:
-        (mapped,) = session._overlap._files
+        (mapped,) = session._execution.overlap._files
         assert not mapped.own_bytes
         first = session.run(None, feeds)
         assert session.settle()
@@ -56,7 +56,7 @@ def test_runs_begin_before_files_are_moved(large: Path, feeds: dict[str, Array])
 def test_files_are_moved_if_nothing_runs(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap, "_IDLE_SECONDS", 0.01)
     with Session(large) as session:
-        (mapped,) = session._overlap._files
+        (mapped,) = session._execution.overlap._files
         for _ in range(1000):
             if mapped.is_own:
                 break
@@ -95,7 +95,7 @@ def test_a_session_says_what_was_read_and_moved(large: Path, feeds: dict[str, Ar
 @pytest.mark.usefixtures("unhurried")
 def test_sessions_share_one_copy(large: Path, feeds: dict[str, Array]) -> None:
     one, other = Session(large), Session(large)
-    assert one._overlap._files == other._overlap._files
+    assert one._execution.overlap._files == other._execution.overlap._files
     assert one.settle()
     assert other.settle(0)
     one.close()
@@ -142,7 +142,7 @@ def test_what_changed_during_a_run_is_reported(
 ) -> None:
     monkeypatch.setattr(leases, "take", lambda handle: Lease.REFUSED)
     session = Session(large)
-    program = session._open_program()
+    program = session._execution.open_program()
     invoke = program.invoke
 
     def change(*args: object) -> list[object]:
@@ -178,7 +178,7 @@ def test_weights_beside_the_module_are_moved_too(
         (name,) = (each.name for each in session.get_inputs())
         feeds = {name: np.ones(4, np.float32)}
         first = session.run(None, feeds)
-        assert [file.label for file in session._overlap._files][1:] == [f"'{weights}'"]
+        assert [file.label for file in session._execution.overlap._files][1:] == [f"'{weights}'"]
         assert session.settle()
         weights.write_bytes(b"")
         np.testing.assert_array_equal(session.run(None, feeds), first)
@@ -244,6 +244,6 @@ def test_a_forked_process_runs_what_its_parent_opened(large: Path, feeds: dict[s
     session = Session(large, threads=1)
     expected = Session(large, huge_pages=False).run(None, feeds)
     # The thread that waits for the first run may hold it.
-    with session._overlap._ran._cond:  # type: ignore[attr-defined]
+    with session._execution.overlap._ran._cond:  # type: ignore[attr-defined]
         assert child_succeeds(lambda: np.array_equal(session.run(None, feeds), expected))
     session.close()

@@ -98,7 +98,7 @@ def test_a_run_beside_the_end_of_a_session_is_refused(
     session = Session(model, threads=1)
     monkeypatch.setattr(session, "_has_async_entry", False)
     session.run_async(None, feeds).result()
-    executor = session._own_thread._executor
+    executor = session._execution._own_thread._executor
     assert executor is not None
 
     def shutdown() -> None:
@@ -116,7 +116,7 @@ def test_who_asks_for_a_run_does_not_wait_for_the_one_before(
     """On a device of one thread, the second call returned when the first run had finished."""
     may_go_on = threading.Event()
     with Session(model, threads=1) as session:
-        program = session._open_program()
+        program = session._execution.open_program()
         invoke = program.invoke
 
         def held_up(*arguments: Any) -> list[Any]:

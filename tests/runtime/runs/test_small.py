@@ -110,7 +110,7 @@ def test_a_session_that_is_closed_after_its_first_run_keeps_nothing(
     session = Session(small, threads=1)
     monkeypatch.setattr(session_module, beside, _closing(session, getattr(session_module, beside)))
     _check(session.run(None, feeds), feeds)
-    assert session._small is None
+    assert session._kept._small is None
 
 
 def test_a_run_beside_the_end_of_a_session_is_refused(
