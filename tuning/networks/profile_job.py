@@ -265,9 +265,9 @@ def _time_in_turn(
     networks that are ``away``: they run on another device than that of inputs and outputs, which are moved.
     """
     clock = clock_of(settings.device)
-    is_cpu = settings.device == "cpu"
+    on_host = is_cpu(settings.device)
     turns = {
-        index: _Turns(session, feeds, clock, takes_arrays=is_cpu or index in away)
+        index: _Turns(session, feeds, clock, takes_arrays=on_host or index in away)
         for index, session in sessions.items()
     }
     active, started = [*turns.values()], time.perf_counter()
