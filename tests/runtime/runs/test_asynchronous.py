@@ -41,7 +41,7 @@ def test_a_run_beside_others_says_that_no_thread_can_be_started(
 ) -> None:
     monkeypatch.setattr(threading.Thread, "start", refused)
     with Session(model, threads=1) as session:
-        monkeypatch.setattr(session, "_has_async_entry", False)
+        monkeypatch.setattr(session._execution, "_has_async_entry", False)
         with pytest.raises(DeviceError, match="can't start new thread; call run instead"):
             session.run_async(None, feeds)
         assert session.run(None, feeds)
@@ -96,7 +96,7 @@ def test_a_run_beside_the_end_of_a_session_is_refused(
     model: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session(model, threads=1)
-    monkeypatch.setattr(session, "_has_async_entry", False)
+    monkeypatch.setattr(session._execution, "_has_async_entry", False)
     session.run_async(None, feeds).result()
     executor = session._execution._own_thread._executor
     assert executor is not None

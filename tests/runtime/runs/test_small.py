@@ -6,13 +6,14 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sartor.errors import DeviceError, UsageError
+from sartor.runtime import kept_memory
 from sartor.runtime import session as session_module
 from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
@@ -102,13 +103,13 @@ def test_what_does_not_fit_is_refused_as_in_the_first_run(small: Path, feeds: Fe
         session.run(None, feeds)
 
 
-@pytest.mark.parametrize("beside", ["owned", "bound_outputs"])
+@pytest.mark.parametrize(("module", "beside"), [(session_module, "owned"), (kept_memory, "bound_outputs")])
 def test_a_session_that_is_closed_after_its_first_run_keeps_nothing(
-    small: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch, beside: str
+    small: Path, feeds: Feeds, monkeypatch: pytest.MonkeyPatch, module: ModuleType, beside: str
 ) -> None:
     """The run ended with an error, or kept memory."""
     session = Session(small, threads=1)
-    monkeypatch.setattr(session_module, beside, _closing(session, getattr(session_module, beside)))
+    monkeypatch.setattr(module, beside, _closing(session, getattr(module, beside)))
     _check(session.run(None, feeds), feeds)
     assert session._kept._small is None
 
@@ -163,7 +164,7 @@ def test_without_memory_to_keep_runs_go_on(
     def fail(*_: object) -> None:
         raise DeviceError("no memory")
 
-    monkeypatch.setattr(session_module, "bound_outputs", fail)
+    monkeypatch.setattr(kept_memory, "bound_outputs", fail)
     with Session(small, threads=1) as session:
         for _ in range(3):
             _check(session.run(None, feeds), feeds)
