@@ -86,7 +86,7 @@ def may_name(glob: str) -> bool:
     # What follows one of these may be parameters, which only a task has, unless it looks like no parameters.
     ends = (index for index, sign in enumerate(glob) if sign in "*?{" and not _HEAD_SIGNS & {*glob[index:]})
     cuts = [glob[: index + (glob[index] == "*")] for index in ends]
-    fits = re.compile("|".join(fnmatch.translate(each) for each in (*cuts, glob)))
+    fits = re.compile("|".join(fnmatch.translate(cut) for cut in (*cuts, glob)))
     return any(fits.match(head) for head in _heads())
 
 

@@ -114,7 +114,7 @@ def import_closure(modules: tuple[str, ...], locate: Locate) -> dict[str, Path]:
     Raises:
         ValueError: if this package has no such module.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     pending = list(modules)
     while pending:
         name = pending.pop()
@@ -122,10 +122,10 @@ def import_closure(modules: tuple[str, ...], locate: Locate) -> dict[str, Path]:
         if path is None:
             if name in modules:
                 raise ValueError(f"there is no module '{name}'")
-        elif name not in found:
-            found[name] = path
+        elif name not in paths:
+            paths[name] = path
             pending.extend(_imported(path, locate))
-    return found
+    return paths
 
 
 @functools.cache

@@ -32,7 +32,7 @@ def _function(layer: Layer, variants: Sequence[Variant]) -> str:
 
 def _main(graph: LayerGraph) -> str:
     names: dict[ValueRef, str] = {ValueRef(None, index): f"%in{index}" for index in range(len(graph.inputs))}
-    arguments = [f"%in{index}: {each.type}" for index, each in enumerate(graph.inputs)]
+    arguments = [f"%in{index}: {value.type}" for index, value in enumerate(graph.inputs)]
     weights = _weights(graph)
     arguments += [f"%w{index}: {tensor}" for index, tensor in enumerate(weights.values())]
     order = {name: f"%w{index}" for index, name in enumerate(weights)}
@@ -54,7 +54,7 @@ def _weights(graph: LayerGraph) -> dict[str, TensorType]:
 def _call(index: int, layer: Layer, names: dict[ValueRef, str], weights: Mapping[str, str]) -> str:
     task: Task = layer.task
     operands = [names[ref] for ref in layer.inputs] + [weights[name] for name in layer.weights]
-    types = ", ".join(str(each) for each in (*task.inputs, *task.weights))
+    types = ", ".join(str(tensor) for tensor in (*task.inputs, *task.weights))
     results = ", ".join(map(str, task.results))
     many = f":{len(task.results)}" if len(task.results) > 1 else ""
     for position in range(len(task.results)):

@@ -133,7 +133,7 @@ class _Spans:
                 # What a loop carries depends on itself.
                 self._known[current] = _any(current)
                 begun.add(current)
-                pending += [each for each in _sources(current) if each not in self._known]
+                pending += [source for source in _sources(current) if source not in self._known]
                 continue
             if pending.pop() in begun:
                 begun.remove(current)
@@ -141,7 +141,7 @@ class _Spans:
 
     def _span(self, value: ir.Value) -> Span:
         """The span by those of the sources."""
-        op, given = defining_op(value), [self._known[each] for each in _sources(value)]
+        op, given = defining_op(value), [self._known[source] for source in _sources(value)]
         if op is None:
             return _counted(*given) if given and _is_counter(value) else given[0] if given else _any(value)
         if op.name == "arith.constant":

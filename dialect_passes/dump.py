@@ -60,10 +60,10 @@ def _named_like_stages(directory: Path) -> list[Path]:
         UsageError: as ``is_dumped``.
     """
     inside = _listed(directory)
-    for each in [*inside]:
-        if _FOLDER.fullmatch(each.name) and each.is_dir():
-            inside += _listed(each)
-    return [each for each in inside if _NAME.fullmatch(each.name)]
+    for path in [*inside]:
+        if _FOLDER.fullmatch(path.name) and path.is_dir():
+            inside += _listed(path)
+    return [path for path in inside if _NAME.fullmatch(path.name)]
 
 
 def _listed(directory: Path) -> list[Path]:

@@ -68,10 +68,10 @@ class _Outliner:
 
     def run(self, inputs: Sequence[NetworkValue], outputs: Sequence[NetworkValue]) -> LayerGraph:
         self._check_computes(outputs)
-        self._names |= {INPUT_PREFIX + each.name for each in inputs} | {
+        self._names |= {INPUT_PREFIX + value.name for value in inputs} | {
             OUTPUT_PREFIX + output.name for output in outputs
         }
-        read = tuple(self._input(index, each) for index, each in enumerate(inputs))
+        read = tuple(self._input(index, value) for index, value in enumerate(inputs))
         layers = tuple(self._outline(group) for group in partition(self._function, self._reads))
         return LayerGraph(layers, read, self._outputs(outputs))
 
@@ -92,7 +92,7 @@ class _Outliner:
 
     def _outputs(self, given: Sequence[NetworkValue]) -> tuple[NetworkValue, ...]:
         returned = body_of(self._function).operations[-1].operation.operands
-        return tuple(self._output(each, view) for each, view in zip(given, returned, strict=True))
+        return tuple(self._output(value, view) for value, view in zip(given, returned, strict=True))
 
     def _output(self, given: NetworkValue, view: ir.Value) -> NetworkValue:
         """The output that is exported as ``view``; equal outputs share one result of the barrier before the exports."""

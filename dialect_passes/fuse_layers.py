@@ -50,7 +50,7 @@ def find_fusions(graph: LayerGraph, attends: Attends = Attends.NONE) -> LayerGra
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
     reads.update(output.source for output in graph.outputs if output.source is not None)
     cached = functools.cache(fuse)
-    found: dict[str, Fusion] = {}
+    fusions: dict[str, Fusion] = {}
     for second in graph.layers:
         for slot, ref in enumerate(second.inputs):
             first = layers.get(ref.source or "")
@@ -61,11 +61,11 @@ def find_fusions(graph: LayerGraph, attends: Attends = Attends.NONE) -> LayerGra
             fusion = pair_of(first, second, slot, cached(first.task, second.task, slot))
             # A plan identifies layers by their names alone.
             if fusion.layer.name not in layers:
-                found.setdefault(fusion.layer.name, fusion)
+                fusions.setdefault(fusion.layer.name, fusion)
     attentions = () if attends is Attends.NONE else _attentions(layers, reads, attends)
-    found |= {fusion.layer.name: fusion for fusion in attentions if fusion.layer.name not in layers}
+    fusions |= {fusion.layer.name: fusion for fusion in attentions if fusion.layer.name not in layers}
     order = {layer.name: index for index, layer in enumerate(graph.layers)}
-    return replace(graph, fusions=tuple(sorted(found.values(), key=lambda each: order[each.members[-1]])))
+    return replace(graph, fusions=tuple(sorted(fusions.values(), key=lambda each: order[each.members[-1]])))
 
 
 def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef], attends: Attends) -> Iterator[Fusion]:
@@ -125,7 +125,7 @@ def _joined(members: Sequence[Layer], task: Task, inputs: tuple[ValueRef, ...]) 
 
 def _others(layer: Layer, slot: int) -> tuple[ValueRef, ...]:
     """The layer's inputs but one."""
-    return tuple(each for index, each in enumerate(layer.inputs) if index != slot)
+    return tuple(source for index, source in enumerate(layer.inputs) if index != slot)
 
 
 def _only_moves(task: Task) -> bool:

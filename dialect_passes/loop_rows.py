@@ -47,9 +47,9 @@ def _row_ops(loop: ir.Operation) -> Iterator[tuple[ir.Operation, str]]:
         op = view.operation
         if op.name == "linalg.generic":
             names = node_names([op])
-            found = _ROW.search(names[-1]) if names else None
-            if found is not None:
-                yield op, found["part"]
+            match = _ROW.search(names[-1]) if names else None
+            if match is not None:
+                yield op, match["part"]
 
 
 def _replace(op: ir.Operation, part: str, loop: ir.Operation) -> None:

@@ -96,18 +96,18 @@ class _Splitter:
         """The graph with childnets, whose layers may have childnets too."""
         names = {layer.name for layer in graph.all_layers()}
         activations = {layer.task.key: len(layer.task.inputs) for layer in graph.all_layers()}
-        found = []
+        childnets = []
         for layer in graph.layers:
-            for each in (*self._childnets(layer), *self._by_winograd(layer)):
-                tasks = [child.task for child in each.graph.layers]
+            for childnet in (*self._childnets(layer), *self._by_winograd(layer)):
+                tasks = [child.task for child in childnet.graph.layers]
                 # Code does not tell which of its arguments are weights, and a key may be that of the code alone.
                 is_other = any(activations.get(task.key, len(task.inputs)) != len(task.inputs) for task in tasks)
                 # A plan identifies layers by their names alone.
-                if not is_other and not names & {child.name for child in each.graph.layers}:
-                    inner = self.split(find_fusions(each.graph))
-                    found.append(replace(each, graph=inner))
+                if not is_other and not names & {child.name for child in childnet.graph.layers}:
+                    inner = self.split(find_fusions(childnet.graph))
+                    childnets.append(replace(childnet, graph=inner))
                     names.update(child.name for child in inner.all_layers())
-        return replace(graph, childnets=tuple(found))
+        return replace(graph, childnets=tuple(childnets))
 
     def _childnets(self, layer: Layer) -> Iterator[Childnet]:
         sliding, operations = sliding_of(layer.task), operation_count(layer.task)
@@ -206,8 +206,8 @@ class _Splitter:
 
     def _childnet(self, layer: Layer, method: str, layers: tuple[Layer, ...], parts_of: PartsOf) -> Childnet:
         inputs = tuple(
-            NetworkValue(f"{layer.name}:{index}", each, each.numpy_dtype.name)
-            for index, each in enumerate(layer.task.inputs)
+            NetworkValue(f"{layer.name}:{index}", tensor, tensor.numpy_dtype.name)
+            for index, tensor in enumerate(layer.task.inputs)
         )
         (result,) = layer.task.results
         last = ValueRef(layers[-1].name, 0)

@@ -145,7 +145,7 @@ class SartorRep(BackendRep):
         model, given = self._with_tensors(self._given(inputs))
         values = {name: array for name, array in given.items() if name in self._deciding}
         feeds = {name: array for name, array in given.items() if name not in self._deciding}
-        shapes = {each.name: feeds[each.name].shape for each in model.graph.input if _is_open(each, feeds)}
+        shapes = {value.name: feeds[value.name].shape for value in model.graph.input if _is_open(value, feeds)}
         bound = with_values(model, values)
         outputs = None if self._has_tensors_only else resolve_interface(bound, shapes)
         return BoundModel(bound, shapes, feeds, _key(feeds, values), outputs)

@@ -319,7 +319,7 @@ class CompileConfig:
         """The quantities that are minimised or limited."""
         objectives = (Quantity(part.value) for part in self.objective.parts)
         wanted = {*objectives, *self.limits.bounds, *(self.pareto or ())}
-        return tuple(each for each in Quantity if each in wanted)
+        return tuple(quantity for quantity in Quantity if quantity in wanted)
 
 
 _OPTIONAL = frozenset(setting.name for setting in fields(CompileConfig) if setting.default is None)

@@ -75,10 +75,10 @@ class Setting:
 
 def _target(name: str, value: object) -> Target:
     """A target, or a text such as ``cpu``, ``vulkan:ampere`` or ``cpu,vulkan``."""
-    found = parsed(name, value, Target, _parsed_target, "a Target, or a text such as cpu or vulkan:ampere")
-    if found.device not in KINDS:
+    target = parsed(name, value, Target, _parsed_target, "a Target, or a text such as cpu or vulkan:ampere")
+    if target.device not in KINDS:
         raise refusal(name, value, f"a target of one of the devices {', '.join(KINDS)}")
-    return found
+    return target
 
 
 def _parsed_target(text: str) -> Target:
@@ -104,10 +104,12 @@ def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
 
 def _precision(name: str, value: object) -> Precision:
     """A precision that a user can name."""
-    found = choice(name, value, Precision)
-    if found.is_permitted and not isinstance(value, Precision):
-        raise refusal(name, value, f"one of {', '.join(each for each in Precision if not each.is_permitted)}")
-    return found
+    precision = choice(name, value, Precision)
+    if precision.is_permitted and not isinstance(value, Precision):
+        raise refusal(
+            name, value, f"one of {', '.join(precision for precision in Precision if not precision.is_permitted)}"
+        )
+    return precision
 
 
 def _selector(name: str, value: object) -> str:

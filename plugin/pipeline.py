@@ -131,21 +131,21 @@ def _compile_on(
             )
         check_files(model, output, config, publication.others, imported.external)
         with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
-            found = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)
+            candidacy = find_variants(imported, config, bench, is_tuned_here=not machines.are_elsewhere and is_here)
         explaining = explaining_wrong_outputs(pool, model, imported.prepared, imported.samples)
         if not (machines.are_elsewhere or is_here):
             check_measurable(config.target)
-            return _compile_only(found, bench, output, config, publication)
+            return _compile_only(candidacy, bench, output, config, publication)
         stopping = nullcontext(NEVER) if machines.are_elsewhere else stoppable()
         with explaining, forgotten_if_wrong(bench.imported, KeptValues.of_imports()), stopping as stop:
             bench = replace(bench, time=replace(time, stop=stop))
-            tuned = tune_with_best_threads(found, config, bench, output.parent)
+            tuned = tune_with_best_threads(candidacy, config, bench, output.parent)
             refined, run = publish_best(
                 tuned.refined, tuned.refiner, Publisher(tuned.builder, tuned.runner, output, publication).publish
             )
         shipped = _artifact(refined.plan, run, output, config, publication)
         checked = _checked(shipped, tuned.runner, tuned.samples)
-        return replace(checked, others=pool.others, pareto=tuned.pareto, rejections=found.candidates.rejections)
+        return replace(checked, others=pool.others, pareto=tuned.pareto, rejections=candidacy.candidates.rejections)
 
 
 def _compile_only(

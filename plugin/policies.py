@@ -56,11 +56,11 @@ class Precision(StrEnum):
 
     def types_on(self, target: Target) -> tuple[str, ...]:
         """The narrower element types for which a target may have routines."""
-        return tuple(each for each in self.types if each != _TF32 or target.multiplies_tf32)
+        return tuple(kind for kind in self.types if kind != _TF32 or target.multiplies_tf32)
 
     def types_in(self, blocks: Collection[int]) -> tuple[str, ...]:
         """The narrower element types, of those in blocks of 4 bits the ones with these numbers of rows."""
-        return tuple(each for each in self.types if block_of(each) in {None, *blocks})
+        return tuple(kind for kind in self.types if block_of(kind) in {None, *blocks})
 
     @property
     def is_permitted(self) -> bool:

@@ -86,10 +86,10 @@ def check_apart(outputs: Mapping[str, Path], used: Iterable[tuple[str, Path]]) -
 def _identities(path: Path) -> tuple[_Identity, ...]:
     real = os.path.realpath(path)
     try:
-        found = os.stat(real)
+        result = os.stat(real)
     except OSError:
         return (real,)
-    return real, (found.st_dev, found.st_ino)
+    return real, (result.st_dev, result.st_ino)
 
 
 def _replaced(path: Path) -> Path:
@@ -359,8 +359,8 @@ def open_to_others(path: Path) -> None:
 def _umask() -> int:
     # To set it for a moment would change the permissions of files that other threads make meanwhile.
     with suppress(OSError):
-        if found := re.search(r"(?m)^Umask:\s+([0-7]+)", _OWN_STATUS.read_text(encoding="ascii", errors="replace")):
-            return int(found[1], 8)
+        if match := re.search(r"(?m)^Umask:\s+([0-7]+)", _OWN_STATUS.read_text(encoding="ascii", errors="replace")):
+            return int(match[1], 8)
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -70,10 +70,10 @@ def check_temporary_name() -> None:
             errno.EINVAL,
             f"the folder for temporary files '{folder}' has a name that is not UTF-8: set TMPDIR to another folder",
         ) from None
-    if found := _NOT_TAKEN.search(str(folder)):
+    if match := _NOT_TAKEN.search(str(folder)):
         raise TemporaryFolderError(
             errno.EINVAL,
-            f"the folder for temporary files '{folder}' has {found[0]!r} in its name, "
+            f"the folder for temporary files '{folder}' has {match[0]!r} in its name, "
             "which IREE's linker does not take: set TMPDIR to another folder",
         )
 
@@ -242,8 +242,8 @@ def _remove_if_abandoned(path: Path, lock: Path) -> None:
         descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = os.fstat(descriptor)
-            if stat.S_ISREG(found.st_mode) and os.path.samestat(found, lock.lstat()):
+            result = os.fstat(descriptor)
+            if stat.S_ISREG(result.st_mode) and os.path.samestat(result, lock.lstat()):
                 _remove(path)
         finally:
             os.close(descriptor)

@@ -131,9 +131,9 @@ def module_signature(path: Path, given: str | None = None, choice: PlanChoice = 
     manifest = find_manifest(module)
     if manifest is None:
         is_named = given is None or _NAME.fullmatch(given)
-        found = read_signature(module, given) if is_named else parse_signature(str(given))
-        check_known(choice.shapes, found.inputs, module.label)
-        return found
+        signature = read_signature(module, given) if is_named else parse_signature(str(given))
+        check_known(choice.shapes, signature.inputs, module.label)
+        return signature
     if given is not None:
         raise UsageError(f"{module.label} says itself what it takes and gives; leave --signature out")
     return _one_that_runs(manifest, choice, path).signature

@@ -174,8 +174,8 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
     """
     from sartor.runtime.driver.state import RESET_SUFFIX, RESTORE_SUFFIX, STATES_SUFFIX
 
-    found = manifest.stateful_signature
-    needed = [found.entry, *(manifest.entry + each for each in (RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX))]
+    signature = manifest.stateful_signature
+    needed = [signature.entry, *(manifest.entry + each for each in (RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX))]
     if (prompt := manifest.prompt_signature) is not None:
         from sartor.runtime.driver.cache import TRUNCATE_SUFFIX
 
@@ -184,7 +184,7 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
         needed.append(last.entry)
     if missing := [name for name in needed if name not in module.functions]:
         raise UsageError(f"{module.label} exports no function '{missing[0]}'")
-    return found
+    return signature
 
 
 def _sizes(manifest: Manifest, *, has_caches: bool) -> tuple[OpenSize, ...]:
@@ -222,14 +222,14 @@ def _states(program: Program | SegmentedProgram, manifest: Manifest | None) -> K
 
 def _find_signature(module: Module, manifest: Manifest | None, given: Signature | None, entry: str | None) -> Signature:
     """The signature of an exported function: the caller's, or else the manifest's, or else IREE's record."""
-    found = given
-    if found is None:
+    signature = given
+    if signature is None:
         if manifest is not None and entry not in (None, manifest.entry):
             raise UsageError(f"{module.label} runs its function '{manifest.entry}' only; leave entry='{entry}' out")
-        found = manifest.signature if manifest else read_signature(module, entry)
-    if found.entry not in module.functions and not (manifest and manifest.segments):
-        raise UsageError(f"{module.label} exports no function '{found.entry}'")
-    return found
+        signature = manifest.signature if manifest else read_signature(module, entry)
+    if signature.entry not in module.functions and not (manifest and manifest.segments):
+        raise UsageError(f"{module.label} exports no function '{signature.entry}'")
+    return signature
 
 
 def _load(
@@ -349,19 +349,19 @@ def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapp
         raise UsageError(
             f"the module needs no weights of the scope '{unknown[0]}' that parameters name; it has {there}"
         )
-    found = dict(given)
+    paths = dict(given)
     for scope, file_name in known.items():
-        if scope not in found:
+        if scope not in paths:
             if isinstance(model, bytes):
                 raise UsageError(f"the model needs the weights '{file_name}'; pass parameters for '{scope}'")
-            found[scope] = beside(model, file_name)
-    for scope, file in found.items():
+            paths[scope] = beside(model, file_name)
+    for scope, file in paths.items():
         if not Path(file).is_file():
             own = None
             if manifest and scope in manifest.parameters and not isinstance(model, bytes):
                 own = beside(model, manifest.parameters[scope])
             raise UsageError(_no_weights(scope, Path(file), own))
-    return found
+    return paths
 
 
 def _no_weights(scope: str, file: Path, own: Path | None) -> str:

@@ -87,9 +87,9 @@ class Noise:
 def scales_of(reference: Sequence[Array], noise: Noise | None = None) -> list[FloatArray]:
     """For each output the scales by which differences of its elements are divided; 1 for types that must be equal."""
     if noise is None:
-        return [output_scale(each) for each in reference]
+        return [output_scale(array) for array in reference]
     found = zip(reference, noise.outputs, strict=True)
-    return [output_scale(each, moved, noise.draws, noise.lenience) for each, moved in found]
+    return [output_scale(array, moved, noise.draws, noise.lenience) for array, moved in found]
 
 
 def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, lenience: Lenience = FULL) -> FloatArray:
@@ -276,11 +276,11 @@ class _Population:
             ratio: least ratio of a slice's scale and its noise.
             share: least ratio of a slice's scale and ``whole``.
         """
-        found = np.full(self.magnitudes.shape, whole)
+        array = np.full(self.magnitudes.shape, whole)
         for kept in _kept_axes(self.magnitudes.shape):
-            np.minimum(found, self._slices(kept, whole, ratio), out=found)
-        np.maximum(found, share * whole, out=found)
-        return found
+            np.minimum(array, self._slices(kept, whole, ratio), out=array)
+        np.maximum(array, share * whole, out=array)
+        return array
 
     def _slices(self, kept: tuple[int, ...], whole: float, ratio: float) -> FloatArray:
         """The scales of slices, one for each index along the kept axes, in a shape that broadcasts.
@@ -302,8 +302,8 @@ class _Population:
 
 def _doubt(count: Array, slices: int, draws: int) -> FloatArray:
     """The factor by which the noise of ``count`` values may exceed that observed in ``draws``, for all slices."""
-    found: FloatArray = 2.0 ** ((_RARE_BITS + math.log2(slices)) / (draws * np.maximum(count, 1)))
-    return found
+    array: FloatArray = 2.0 ** ((_RARE_BITS + math.log2(slices)) / (draws * np.maximum(count, 1)))
+    return array
 
 
 def _kept_axes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -182,7 +182,7 @@ def _ending_after(seconds: float) -> Iterator[Any]:
 def reason_of(error: BaseException) -> str:
     """What ONNX Runtime refuses, without places in its own code, and with the node if it says which."""
     message = _first_line(error)
-    named = next((found for pattern in _NODES if (found := pattern.search(message))), None)
+    named = next((match for pattern in _NODES if (match := pattern.search(message))), None)
     reason = _PLACE.sub("", _CODE.sub("", named["reason"] if named else message)).strip()
     if failed := _CHECK.fullmatch(reason):
         # Names of members end in an underscore.

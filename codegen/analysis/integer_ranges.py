@@ -28,8 +28,8 @@ def integer_ranges(task: Task) -> tuple[range | None, ...]:
     Empty for a task without arguments that could be indices. Ranges are widened in turn, each as far as those before it
     allow. If none can be derived it is ``range(1)``, the 0 alone.
     """
-    types = [each.dtype for each in (*task.inputs, *task.weights)]
-    if not any(each in _INDEX_TYPES for each in types):
+    types = [tensor.dtype for tensor in (*task.inputs, *task.weights)]
+    if not any(kind in _INDEX_TYPES for kind in types):
         return ()
     with shared_context() as context, ir.Location.unknown(context):
         module = ir.Module.parse(task.body)

@@ -24,11 +24,11 @@ def facts_at(task: Task, sizes: Sizes) -> str:
     if task.opened is None:
         return task_facts(task)
     kind, numbers = read_facts(task_facts(task))
-    inputs, results = ([each.at(sizes) for each in types] for types in (task.inputs, task.results))
+    inputs, results = ([tensor.at(sizes) for tensor in types] for types in (task.inputs, task.results))
     numbers |= extents_of(replace(task, results=tuple(results)))
     numbers["operations"] = _operations_at(task, task.opened.fit, sizes)
     numbers["depth"] = max(1, numbers["operations"] // (2 * max(1, results[0].elements)))
-    numbers["read"], numbers["written"] = (sum(each.bytes for each in types) for types in (inputs, results))
+    numbers["read"], numbers["written"] = (sum(tensor.bytes for tensor in types) for types in (inputs, results))
     return write_facts(kind, numbers)
 
 

@@ -31,16 +31,16 @@ class Span:
 
 def unknown(spans: Iterable[Span]) -> Span:
     """A span without bounds that depends on all that ``spans`` depend on."""
-    return Span(None, frozenset(root for each in spans for root in each.roots))
+    return Span(None, frozenset(root for span in spans for root in span.roots))
 
 
 def union(spans: Sequence[Span]) -> Span:
     """The smallest span that covers all ``spans``."""
-    found = unknown(spans)
-    known = [each.bounds for each in spans if each.bounds is not None]
+    span = unknown(spans)
+    known = [span.bounds for span in spans if span.bounds is not None]
     if len(known) < len(spans) or not known:
-        return found
-    return replace(found, bounds=(min(low for low, _ in known), max(high for _, high in known)))
+        return span
+    return replace(span, bounds=(min(low for low, _ in known), max(high for _, high in known)))
 
 
 def constant(value: ir.Attribute) -> Span:
@@ -58,7 +58,7 @@ def computed(op: ir.Operation, given: Sequence[Span]) -> Span:
     if op.name == "arith.select":
         return _selected(*given)
     rule = _RULES.get(op.name)
-    bounds = [each.bounds for each in given if each.bounds is not None]
+    bounds = [span.bounds for span in given if span.bounds is not None]
     if rule is None or len(bounds) < len(given):
         return unknown(given)
     return replace(unknown(given), bounds=rule(op, *bounds))

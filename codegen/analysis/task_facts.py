@@ -47,8 +47,8 @@ def extents_of(task: Task) -> Numbers:
 
 
 def _window(task: Task) -> Numbers:
-    if task.kind is LayerKind.CONVOLUTION and (found := convolution_of(task)):
-        (height, width), strides, dilations = found.filter.shape[2:], found.strides, found.dilations
+    if task.kind is LayerKind.CONVOLUTION and (convolution := convolution_of(task)):
+        (height, width), strides, dilations = convolution.filter.shape[2:], convolution.strides, convolution.dilations
     elif task.kind in (LayerKind.DEPTHWISE, LayerKind.POOLING) and (window := window_of(task)):
         (height, width), strides, dilations = window.kernel, window.strides, window.dilations
     else:
@@ -61,7 +61,7 @@ def _amounts(task: Task) -> Numbers:
     return {
         "operations": operation_count(task),
         "operands": len(task.inputs),
-        "read": sum(each.bytes for each in task.inputs),
+        "read": sum(tensor.bytes for tensor in task.inputs),
         "weights": sum(weight.bytes for weight in task.weights),
         "written": sum(result.bytes for result in task.results),
     }

@@ -171,8 +171,8 @@ def _across_bytes(data: np.ndarray, bits: int) -> np.ndarray:
     words = np.bitwise_or.reduce(groups << np.arange(0, _BYTE * bits, _BYTE, dtype=np.uint64), axis=-1)
     numbers = words[..., None] >> np.arange(0, _BYTE * bits, bits, dtype=np.uint64)
     codes = (numbers & np.uint64(2**bits - 1)).astype(np.uint8).reshape(*data.shape[:-1], -1)
-    found: np.ndarray = codes[..., : data.shape[-1] * _BYTE // bits]
-    return found
+    array: np.ndarray = codes[..., : data.shape[-1] * _BYTE // bits]
+    return array
 
 
 def packed(codes: np.ndarray, bits: int) -> np.ndarray:
@@ -181,8 +181,8 @@ def packed(codes: np.ndarray, bits: int) -> np.ndarray:
         return codes
     groups = codes.reshape(*codes.shape[:-1], -1, _BYTE // bits).astype(np.uint8)
     shifts = np.arange(0, _BYTE, bits, dtype=np.uint8)
-    found: np.ndarray = np.bitwise_or.reduce(groups << shifts, axis=-1)
-    return found
+    array: np.ndarray = np.bitwise_or.reduce(groups << shifts, axis=-1)
+    return array
 
 
 def in_planes(codes: np.ndarray) -> np.ndarray:

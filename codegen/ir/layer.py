@@ -97,8 +97,8 @@ class TensorType:
         Raises:
             KeyError: if numpy has no such type.
         """
-        found: np.dtype[np.generic] = np.dtype(_NUMPY[self.dtype])
-        return found
+        dtype: np.dtype[np.generic] = np.dtype(_NUMPY[self.dtype])
+        return dtype
 
     @property
     def bytes(self) -> int:

@@ -74,7 +74,7 @@ class Target:
         return replace(first, others=tuple(others))
 
     def __str__(self) -> str:
-        return ",".join(f"{each.device}:{each.architecture}" for each in (self, *self.others))
+        return ",".join(f"{target.device}:{target.architecture}" for target in (self, *self.others))
 
     @property
     def each(self) -> tuple[Target, ...]:
@@ -172,7 +172,7 @@ class Target:
 
 def cpu_features(text: str) -> frozenset[str]:
     """CPU features that a target's attribute enables; where it names one twice, the last entry counts."""
-    found = re.search(r'cpu_features = "([^"]*)"', text)
-    words = found[1].split(",") if found else []
+    match = re.search(r'cpu_features = "([^"]*)"', text)
+    words = match[1].split(",") if match else []
     present = {word[1:]: word.startswith("+") for word in words if word}
     return frozenset(name for name, has in present.items() if has)

@@ -162,7 +162,7 @@ def _share(row: tuple[Fraction, ...], factor: int) -> int | None:
     """The largest divisor of a factor that makes a row of G one of integers that 16 bits have room for; None if there
     is none."""
     divisors = (each for each in range(factor, 0, -1) if factor % each == 0)
-    whole = (each for each in divisors if all((value * each).denominator == 1 for value in row))
+    whole = (divisor for divisor in divisors if all((value * divisor).denominator == 1 for value in row))
     return next((each for each in whole if _magnitude(row) * each <= _MOST_OF_FILTER), None)
 
 

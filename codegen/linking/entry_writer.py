@@ -88,11 +88,11 @@ class Writer:
     def entry(self, entry: Entry) -> Written:
         """Write what an entry computes."""
         self._body = _Body(entry, OpenSizes(entry))
-        self._ports = {each.ref: (index, each) for index, each in enumerate(entry.inputs)}
+        self._ports = {port.ref: (index, port) for index, port in enumerate(entry.inputs)}
         self._layers = {layer.name: layer for layer in entry.layers}
         for layer in entry.layers:
             self._layer(layer)
-        returned = tuple(self._returned(each) for each in entry.outputs)
+        returned = tuple(self._returned(port) for port in entry.outputs)
         return Written(tuple(self._body.lines), returned)
 
     def _returned(self, output: Port) -> str:

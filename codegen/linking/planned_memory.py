@@ -45,13 +45,13 @@ class _Hollow:
         return f"hollow {self.body}"
 
     def executables(self) -> tuple[str, ...]:
-        found = _DISPATCH.search(self.body)
-        if found is None:
+        match = _DISPATCH.search(self.body)
+        if match is None:
             raise ValueError("the body dispatches no kernel")
-        name = found["name"]
+        name = match["name"]
         # A result that overwrites an argument shares its buffer, and is named like it.
-        results = [part for part in found["results"].strip("() ").split(", ") if not part.startswith("%")]
-        buffers = len(found["arguments"].split(", ")) + len(results)
+        results = [part for part in match["results"].strip("() ").split(", ") if not part.startswith("%")]
+        buffers = len(match["arguments"].split(", ")) + len(results)
         layout = ", ".join(["#hal.pipeline.binding<storage_buffer>"] * buffers)
         export = f"hal.executable.export public @{name} ordinal(0) layout(#hal.pipeline.layout<bindings = [{layout}]>)"
         return (
@@ -94,13 +94,13 @@ def peak_of(text: str) -> int | None:
             is_entry, constants, live = _ENTRY in line, {}, {}
         if not is_entry:
             continue
-        if found := _CONSTANT.search(line):
-            constants[found[1]] = int(found[2])
-        elif found := _ALLOCATED.search(line):
-            if found[2] not in constants:
+        if match := _CONSTANT.search(line):
+            constants[match[1]] = int(match[2])
+        elif match := _ALLOCATED.search(line):
+            if match[2] not in constants:
                 return None
-            live[found[1]] = constants[found[2]]
+            live[match[1]] = constants[match[2]]
             peak = max(peak, sum(live.values()))
-        elif found := _FREED.search(line):
-            live.pop(found[1], None)
+        elif match := _FREED.search(line):
+            live.pop(match[1], None)
     return peak

@@ -59,8 +59,8 @@ def scratch_bytes(function: str) -> int:
     for number, line in enumerate(lines):
         if line.lstrip().startswith(_RETURN):
             tensors.give_away(line)
-        elif found := _DEFINITION.match(line):
-            tensors.define(number, found)
+        elif match := _DEFINITION.match(line):
+            tensors.define(number, match)
     return tensors.peak(len(lines))
 
 

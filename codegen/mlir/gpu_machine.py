@@ -50,10 +50,10 @@ def gpu_machine(target: Target) -> Machine:
 @functools.cache
 def _machine(attribute: str) -> Machine:
     # With the smallest of several sizes a workgroup is never more than one subgroup.
-    found = re.search(r"subgroup_size_choices = \[([\d, ]+)\]", attribute)
-    if found is None:
+    match = re.search(r"subgroup_size_choices = \[([\d, ]+)\]", attribute)
+    if match is None:
         raise RejectionError("the target does not tell the size of a subgroup")
-    width = min(int(part) for part in found[1].split(",")) * _FLOAT_BYTES
+    width = min(int(part) for part in match[1].split(",")) * _FLOAT_BYTES
     features = frozenset(_features(attribute))
     if f'arch = "{_SOFTWARE}"' in attribute:
         core = Core(
@@ -75,5 +75,5 @@ def _features(attribute: str) -> Iterator[str]:
 def _computes_in_half(attribute: str) -> bool:
     """Whether a target has both arithmetic in f16 and memory of 16 bits."""
     has = {name: re.search(rf"{name} = ([\w|]+)", attribute) for name in ("compute", "storage")}
-    compute, storage = (each[1].split("|") if each else [] for each in has.values())
+    compute, storage = (match[1].split("|") if match else [] for match in has.values())
     return HALF_ARITHMETIC in compute and "b16" in storage

@@ -128,7 +128,7 @@ def float_machine(task: Task, target: Target) -> Machine | Rejected:
     """The CPU that a layer over f32 or f16 is compiled for; Rejected for other types and targets."""
     if not target.is_cpu:
         return Rejected("it needs IREE's CPU pipelines")
-    if any(each.dtype not in _FLOATS for each in (*task.inputs, *task.weights, *task.results)):
+    if any(tensor.dtype not in _FLOATS for tensor in (*task.inputs, *task.weights, *task.results)):
         return Rejected("its element types are not f32 and f16")
     return machine_of(target)
 

@@ -59,7 +59,7 @@ def add_machine_code(module: ir.Module, convert: Callable[[], None], flags: Sequ
     with ThreadPoolExecutor(len(groups)) as threads:
         compiling = [threads.submit(compile_part, group.module, flags, TRANSLATED, SERIALISED) for group in groups]
         convert()
-        compiled = [each.result() for each in compiling]
+        compiled = [future.result() for future in compiling]
     _put_in(module, groups, [_binary(ir.Module.parse(each)).attributes["data"] for each in compiled])
     return True
 
@@ -201,7 +201,7 @@ def _holds_executable(op: ir.Operation) -> bool:
 
 
 def _stores(initialiser: ir.Operation, name: str) -> bool:
-    stores = (each for each in nested(initialiser) if each.name == _STORE)
+    stores = (op for op in nested(initialiser) if op.name == _STORE)
     return any([name] in _references(store).values() for store in stores)
 
 

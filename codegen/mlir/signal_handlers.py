@@ -33,9 +33,9 @@ def keeping_signal_handlers() -> Iterator[None]:
 
 def _action(library: ctypes.CDLL, number: signal.Signals) -> ctypes.Array[ctypes.c_char]:
     """What C's library knows of a signal."""
-    found = ctypes.create_string_buffer(_ACTION_BYTES)
-    library.sigaction(number, None, found)
-    return found
+    array = ctypes.create_string_buffer(_ACTION_BYTES)
+    library.sigaction(number, None, array)
+    return array
 
 
 def _address(action: ctypes.Array[ctypes.c_char]) -> bytes:

@@ -68,7 +68,7 @@ def _info(op: ir.Operation, lanes: int) -> str | None:
 def _keeps_order(op: ir.Operation) -> bool:
     """Whether all operands have the order of the loops, without those along which they repeat."""
     for indexing in indexing_maps(op):
-        loops = [each.position for each in indexing.results if isinstance(each, ir.AffineDimExpr)]
+        loops = [result.position for result in indexing.results if isinstance(result, ir.AffineDimExpr)]
         if loops != sorted(loops):
             return False
     return True

@@ -130,14 +130,14 @@ PAIRS = tuple(pair for row in TABLE for pair in row.pairs)
 ROUTINES: tuple[Routine, ...] = tuple(algorithm.routine(form) for algorithm, form in PAIRS)
 """The routines of all pairs. Their traits tell which models and layers they are for."""
 
-FUSED_ROUTINES: tuple[Routine, ...] = (ROUTINES[0], *(each for each in ROUTINES if each.traits.fuses))
+FUSED_ROUTINES: tuple[Routine, ...] = (ROUTINES[0], *(routine for routine in ROUTINES if routine.traits.fuses))
 """Routines for fused tasks, after candidate 0."""
 
-_UNFUSED = tuple(each for each in ROUTINES if not each.traits.fuses)
+_UNFUSED = tuple(routine for routine in ROUTINES if not routine.traits.fuses)
 
 LOW_PRECISION: Mapping[str, tuple[Routine, ...]] = {
-    dtype: tuple(each for each in _UNFUSED if each.traits.precision == dtype)
-    for dtype in dict.fromkeys(each.traits.precision for each in _UNFUSED)
+    dtype: tuple(routine for routine in _UNFUSED if routine.traits.precision == dtype)
+    for dtype in dict.fromkeys(routine.traits.precision for routine in _UNFUSED)
     if dtype is not None
 }
 """Routines that round to a narrower type what they store or multiply, by that type."""
@@ -145,5 +145,5 @@ LOW_PRECISION: Mapping[str, tuple[Routine, ...]] = {
 
 def routines_for(types: Iterable[str]) -> tuple[Routine, ...]:
     """Routines for tasks that are not fused: those in the model's own types, then those that store in ``types``."""
-    own = (each for each in _UNFUSED if each.traits.precision is None)
-    return (*own, *(each for dtype in types for each in LOW_PRECISION.get(dtype, ())))
+    own = (routine for routine in _UNFUSED if routine.traits.precision is None)
+    return (*own, *(routine for dtype in types for routine in LOW_PRECISION.get(dtype, ())))

@@ -80,10 +80,10 @@ def _is_bool(kind: ir.Type) -> bool:
 
 def _builtin(value: ir.Value) -> ir.Type:
     """The builtin tensor type of a value of type ``!torch.vtensor<[2,3],f32>``; integers of any sign are signless."""
-    found = _SHAPED.fullmatch(str(value.type))
-    assert found is not None, str(value.type)
-    sizes = tuple(int(size) for size in found[1].split(",") if size)
-    return ir.Type.parse(str(TensorType(sizes, re.sub("^[su]i", "i", found[2]))))
+    match = _SHAPED.fullmatch(str(value.type))
+    assert match is not None, str(value.type)
+    sizes = tuple(int(size) for size in match[1].split(",") if size)
+    return ir.Type.parse(str(TensorType(sizes, re.sub("^[su]i", "i", match[2]))))
 
 
 def callee_of(op: ir.Operation) -> str:

@@ -52,9 +52,9 @@ def chain(tasks: Sequence[Task], slots: Sequence[int]) -> Task:
     stages = [Stage(tasks[0], tuple(range(len(types))))]
     for task, slot in zip(tasks[1:], slots, strict=True):
         positions: list[int | None] = []
-        for index, each in enumerate(task.inputs):
+        for index, tensor in enumerate(task.inputs):
             positions.append(None if index == slot else len(types))
-            types += [] if index == slot else [each]
+            types += [] if index == slot else [tensor]
         stages.append(Stage(task, tuple(positions)))
     weights = tuple(weight for task in tasks for weight in task.weights)
     body = _body(stages, types, weights, tasks[-1].results)
@@ -82,7 +82,7 @@ def _body(
 ) -> str:
     """One function in which the ops of all follow each other."""
     with shared_context() as context, ir.Location.unknown(context):
-        arguments = ", ".join(f"%arg{index}: {each}" for index, each in enumerate((*inputs, *weights)))
+        arguments = ", ".join(f"%arg{index}: {tensor}" for index, tensor in enumerate((*inputs, *weights)))
         types = ", ".join(map(str, results))
         shell = ir.Module.parse(f"util.func public @layer({arguments}) -> ({types}) {{ util.unreachable }}")
         function = shell.body.operations[0].operation

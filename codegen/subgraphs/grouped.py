@@ -117,7 +117,7 @@ class _Reader:
         if tail is None or activation in tail[1]:
             return None
         image, filters, made = (TensorType.parse(str(each.type)) for each in (source, root.operands[1], result))
-        if len({each.dtype for each in (image, filters, made)}) > 1:
+        if len({tensor.dtype for tensor in (image, filters, made)}) > 1:
             # Sums of f16 are f32, which a layer's result is if the model casts it.
             return None
         return Sliding(

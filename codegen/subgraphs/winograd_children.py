@@ -157,8 +157,8 @@ def _method_error(tile: tuple[int, int], kernel: tuple[int, int]) -> float:
     image = rng.standard_normal((_TRIED_TILES, _TRIED_CHANNELS, *(len(side.image) for side in sides)))
     filters = rng.standard_normal((1, _TRIED_CHANNELS, *kernel))
     encoded = transform_filter(filters, tile)[..., 0]
-    found = [_by_method(image.astype(kind), encoded.astype(kind), sides, kind) for kind in (np.float32, np.float64)]
-    return float(np.abs(found[0] - found[1]).max() / np.abs(found[1]).max())
+    arrays = [_by_method(image.astype(kind), encoded.astype(kind), sides, kind) for kind in (np.float32, np.float64)]
+    return float(np.abs(arrays[0] - arrays[1]).max() / np.abs(arrays[1]).max())
 
 
 def _by_method(
@@ -193,7 +193,7 @@ def _transform(
     element, rows, columns = result.dtype, len(matrix), len(matrix[0])
     loops = ", ".join(dict.fromkeys([*written.split(", "), "k"]))
     kinds = ", ".join(['"parallel"'] * len(result.shape) + ['"reduction"'])
-    numbers = ", ".join("[" + ", ".join(f"{float(each):.10f}" for each in row) + "]" for row in matrix)
+    numbers = ", ".join("[" + ", ".join(f"{float(fraction):.10f}" for fraction in row) + "]" for row in matrix)
     table = f"tensor<{rows}x{columns}x{element}>"
     return f"""  %{name}_table = arith.constant dense<[{numbers}]> : {table}
   %{name}_room = tensor.empty() : {result}

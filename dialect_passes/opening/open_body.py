@@ -42,7 +42,7 @@ def open_body(one: Task, other: Task, fit: Fit, ends: Collection[int] = ()) -> s
         ValueError: if the code depends on sizes in another way than by the extents of its tensors.
     """
     with shared_context() as context, ir.Location.unknown(context):
-        modules = [ir.Module.parse(each.body) for each in (one, other)]
+        modules = [ir.Module.parse(task.body) for task in (one, other)]
         functions = [module.body.operations[0].operation for module in modules]
         return _Opened(one, functions[0], functions[1], fit, ends).text()
 
@@ -81,7 +81,7 @@ class _Opened:
         count = len(self._task.inputs)
         pairs = [*zip(self._blocks[0].arguments, self._blocks[1].arguments, strict=True)]
         opened = [self._type(one, other) for one, other in pairs[:count]]
-        types = [VIEW if each.open_dims else str(each) for each in opened]
+        types = [VIEW if tensor.open_dims else str(tensor) for tensor in opened]
         types += [str(one.type) for one, _ in pairs[count:]]
         types += ["index"] * len(self._fit.symbols)
         return ", ".join(f"%arg{index}: {each}" for index, each in enumerate(types))
@@ -124,13 +124,15 @@ class _Opened:
         """The first elements of a table along each dimension, or the last ones."""
         names = ["static_offsets", "static_sizes", "static_strides"]
         opened = [dim for dim in dims if isinstance(dim, Extent)]
-        behind = [self._arithmetic("arith.subi", self._size(each.most), self._size(each)) for each in opened if is_end]
+        behind = [
+            self._arithmetic("arith.subi", self._size(extent.most), self._size(extent)) for extent in opened if is_end
+        ]
         starts = [_DYNAMIC if is_end and isinstance(dim, Extent) else 0 for dim in dims]
         numbers = [starts, [_static(dim) for dim in dims], [1] * len(dims)]
         attributes: dict[str, ir.Attribute] = {
             name: ir.DenseI64ArrayAttr.get(number) for name, number in zip(names, numbers, strict=True)
         }
-        sizes = [self._size(each) for each in opened]
+        sizes = [self._size(extent) for extent in opened]
         attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, len(behind), len(sizes), 0])
         kind = ir.Type.parse(str(TensorType.of_dims(dims, str(ir.RankedTensorType(table.type).element_type))))
         return self._create("tensor.extract_slice", kind, [table, *behind, *sizes], attributes)

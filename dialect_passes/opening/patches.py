@@ -36,8 +36,8 @@ def patched(converted: Converted) -> Patched | None:
     """
     with shared_context() as context, ir.Location.unknown(context):
         root = root_of(converted.function)
-        found = None if root is None else _Convolution.of(root, converted)
-        return None if found is None else found.patched()
+        convolution = None if root is None else _Convolution.of(root, converted)
+        return None if convolution is None else convolution.patched()
 
 
 def padding_apart(converted: Converted) -> Patched | None:

@@ -33,7 +33,7 @@ def knowing_windows(one: Task, other: Task, fit: Fit) -> Fit:
     if _WINDOWS.search(one.body) is None:
         return fit
     with shared_context() as context, ir.Location.unknown(context):
-        modules = [ir.Module.parse(each.body) for each in (one, other)]
+        modules = [ir.Module.parse(task.body) for task in (one, other)]
         for module in modules:
             run_passes(module, _GENERALIZE)
         blocks = [body_of(module.body.operations[0].operation).operations for module in modules]

@@ -158,7 +158,7 @@ def _answer(question: Question) -> Answer:
     model, bindings, feeds = asked_for.model, asked_for.bindings, asked_for.feeds
     check_inputs(model, {*bindings, *(spec.name for spec in question.signature.inputs)})
     shapes = bound_shapes(model, question.signature, bindings)
-    names, dependent = tuple(each.name for each in model.graph.output), dependent_outputs(model)
+    names, dependent = tuple(value.name for value in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
     prepared = prepare(model, shapes, bindings=bindings, widens=question.widens).model
     asked, coded = without_weights(prepared), coded_outputs(prepared)
@@ -197,7 +197,7 @@ def _answer(question: Question) -> Answer:
 
 
 def _check_bound(model: ModelProto, bindings: Bindings) -> None:
-    names = {each.name for each in model.graph.input}
+    names = {value.name for value in model.graph.input}
     for name in bindings:
         if name not in names:
             raise UsageError(
@@ -217,9 +217,9 @@ def bound_shapes(model: ModelProto, signature: Signature, bound: Collection[str]
     compiled = {spec.name: tuple(size or 0 for size in spec.shape) for spec in signature.inputs}
     editor = GraphEditor(model.graph)
     free = [
-        each.name
-        for each in model.graph.input
-        if not editor.is_constant(each.name) and each.name not in bound and _is_free(editor.shape(each.name))
+        value.name
+        for value in model.graph.input
+        if not editor.is_constant(value.name) and value.name not in bound and _is_free(editor.shape(value.name))
     ]
     for name in free:
         if name not in compiled:

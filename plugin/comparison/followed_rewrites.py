@@ -100,7 +100,7 @@ class _Follower:
     def _fed(self, model: ModelProto) -> dict[str, Array]:
         """Feeds in the types that the inputs have by now: some rewrites store types in others of the same size."""
         types = {
-            each.name: helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type) for each in model.graph.input
+            value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type) for value in model.graph.input
         }
         return {name: _stored(array, types[name]) for name, array in self.feeds.items() if name in types}
 

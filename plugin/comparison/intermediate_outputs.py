@@ -91,7 +91,7 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.inputs = list(self.graph.inputs)
-        self._names = TakenNames([*(layer.name for layer in self.graph.layers), *(each.name for each in self.inputs)])
+        self._names = TakenNames([*(layer.name for layer in self.graph.layers), *(value.name for value in self.inputs)])
         self._known: dict[ValueRef, ValueRef] = {}
 
     def watch(self, layer: Layer, tensors: LayerTensors) -> tuple[str, ...]:

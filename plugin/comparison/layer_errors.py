@@ -160,8 +160,8 @@ class LayerComparison:
         Raises:
             CompileError: if a probe does not compile or run.
         """
-        found = self._measure(list(self.graph), alone=True)
-        return [self._row(layer, found) for layer in self.recipe.graph.layers]
+        errors = self._measure(list(self.graph), alone=True)
+        return [self._row(layer, errors) for layer in self.recipe.graph.layers]
 
     def verdict(self, module: Path) -> LayerVerdict:
         """Whether each layer of a module, which the recipe is of, is what the user's nodes define (``LayerJudge``)."""
@@ -210,9 +210,9 @@ class LayerComparison:
         chunks = self._chunks(names, alone)
         for done, chunk in enumerate(chunks):
             self.workshop.progress(_STEP, done, len(chunks))
-            found = self._probe(chunk, self._detachable(chunk) if alone else [])
-            in_network.update(found.in_network)
-            detached.update(found.alone)
+            errors = self._probe(chunk, self._detachable(chunk) if alone else [])
+            in_network.update(errors.in_network)
+            detached.update(errors.alone)
         return ProbeErrors(in_network, detached)
 
     def _chunks(self, names: Sequence[str], alone: bool) -> list[list[str]]:
@@ -222,7 +222,7 @@ class LayerComparison:
         left = 0
         for name in names:
             task = layers[name].task
-            given = sum(each.bytes for each in task.inputs)
+            given = sum(tensor.bytes for tensor in task.inputs)
             needed = sum(result.bytes for result in task.results) * (1 + alone) + given * alone
             if needed > left or not chunks:
                 chunks.append([])

@@ -54,7 +54,7 @@ def probe_errors(
     )
     with session:
         manifest = session.manifest
-        specs = {each.name: each for each in manifest.inputs} if manifest else {}
+        specs = {spec.name: spec for spec in manifest.inputs} if manifest else {}
         given = {
             name: passed(right[tensor], specs[name].numpy_dtype, specs[name].shape) for name, tensor in fed.items()
         }
@@ -88,18 +88,18 @@ def reference_tensors(
         UsageError: if the feeds do not fit the model.
         UnsupportedModelError: if ONNX Runtime does not load the model.
     """
-    inputs = {each.name for each in model.graph.input}
+    inputs = {value.name for value in model.graph.input}
     wanted = sorted(set(names) - inputs)
-    found = {name: feeds[name] for name in names if name in inputs}
+    arrays = {name: feeds[name] for name in names if name in inputs}
     if not wanted:
-        return found
+        return arrays
     editor = GraphEditor(model.graph)
     outputs = [ValueInfoProto(name=name, type=editor.type(name)) for name in wanted]
     del model.graph.output[:]
     model.graph.output.extend(outputs)
     drop_unused(model)
     values = ReferenceModel(model.SerializeToString(), threads=threads, cuts=False)(feeds)
-    return found | dict(zip(wanted, values, strict=True))
+    return arrays | dict(zip(wanted, values, strict=True))
 
 
 def tensor_error(value: Array, right: Array, scale: Array | None = None) -> float:

@@ -115,7 +115,7 @@ def tune(
 def unmeasured(tables: Tables, store: Store) -> int:
     """The number of kinds of layers of which the tables contain guesses, as no variant was measured."""
     found = (tables.measured.get(key, {}).values() for key in tables.variants)
-    return sum(bool(listed) and all(store.get(each.key) is None for each in listed) for listed in found)
+    return sum(bool(listed) and all(store.get(measurement.key) is None for measurement in listed) for listed in found)
 
 
 def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:
@@ -125,8 +125,8 @@ def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:
     for table in tables:
         for key, listed in table.variants.items():
             variants[key] = (*variants.get(key, ()), *listed)
-        for key, found in table.measured.items():
-            measured[key] = {**measured.get(key, {}), **found}
+        for key, measurements in table.measured.items():
+            measured[key] = {**measured.get(key, {}), **measurements}
     return replace(tables[0], variants=variants, measured=measured, transfers=transfers)
 
 
@@ -268,4 +268,4 @@ def _measured(
         ended = "measuring was stopped" if current().is_requested else "the time budget was spent"
         message = "%s before %d of %d kinds of layers were measured: their routines are guesses"
         _LOG.warning(message, ended, len(guessed), len(cases))
-    return {key: {**found, **guessed.get(key, {})} for key, found in measured.items()}
+    return {key: {**measurements, **guessed.get(key, {})} for key, measurements in measured.items()}

@@ -116,13 +116,13 @@ def cut_out(model: ModelProto, inputs: Sequence[str], outputs: Sequence[str]) ->
 
 
 def _described(editor: GraphEditor, names: Sequence[str]) -> list[ValueInfoProto]:
-    found: list[ValueInfoProto] = []
+    values: list[ValueInfoProto] = []
     for name in names:
         kind = editor.type(name)
         if kind is None:
             raise UnsupportedModelError(f"nothing is known of the type of '{name}'")
-        found.append(ValueInfoProto(name=name, type=kind))
-    return found
+        values.append(ValueInfoProto(name=name, type=kind))
+    return values
 
 
 def _feeds(graph: GraphProto, arrays: Sequence[Array]) -> dict[str, Array]:
@@ -132,7 +132,7 @@ def _feeds(graph: GraphProto, arrays: Sequence[Array]) -> dict[str, Array]:
         value.name: passed(
             array,
             helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
-            tuple(each.dim_value for each in value.type.tensor_type.shape.dim),
+            tuple(size.dim_value for size in value.type.tensor_type.shape.dim),
         )
         for value, array in pairs
     }

@@ -60,8 +60,11 @@ def ledgers_of(
     if not fitting:
         names = ", ".join(layer.name for layer in imported.graph.layers)
         raise UsageError(f"no layer is named '{layers}'; the model has {names}")
-    found = find_candidates(imported, policy, everything=False)
-    measured = {each.device: measured_candidates(found, imported, each, policy, search) for each in policy.target.each}
+    candidates = find_candidates(imported, policy, everything=False)
+    measured = {
+        target.device: measured_candidates(candidates, imported, target, policy, search)
+        for target in policy.target.each
+    }
     return [
         LayerLedger(
             layer,
@@ -83,4 +86,6 @@ def _costed(layer: Layer, measured: dict[str, Candidates], target: Target) -> It
 
 def _dropped(task: str, measured: dict[str, Candidates]) -> list[Rejection]:
     """What was dropped, once: devices share all of the ledger but the end."""
-    return list(dict.fromkeys(each for candidates in measured.values() for each in candidates.dropped_of(task)))
+    return list(
+        dict.fromkeys(rejection for candidates in measured.values() for rejection in candidates.dropped_of(task))
+    )

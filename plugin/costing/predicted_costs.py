@@ -60,7 +60,7 @@ class PredictedCosts:
         for measurement in tuner.store.measurements():
             if here is not None and _conditions(measurement.key) == _conditions(here) and not measurement.is_transient:
                 machines.setdefault(measurement.key.hardware, {})[_anywhere(measurement.key)] = measurement
-        counts = {name: len(wanted & found.keys()) for name, found in machines.items()}
+        counts = {name: len(wanted & measurements.keys()) for name, measurements in machines.items()}
         best = max(sorted(counts), key=counts.__getitem__, default="")
         core = core_of(tuner.target)
         if not counts.get(best):

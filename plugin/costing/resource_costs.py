@@ -99,13 +99,13 @@ def measure_starts(
 
 def _promising(tables: Tables, key: str, device: str) -> tuple[Variant, ...]:
     """Variants of a task on a device that a plan for the first inference may choose, the fastest first."""
-    usable = [(each, found) for each, found in tables.usable(key) if each.device == device]
-    timed = [(tables.seconds(key, each.descriptor) or 0.0, each, found) for each, found in usable]
+    usable = [(variant, measurement) for variant, measurement in tables.usable(key) if variant.device == device]
+    timed = [(tables.seconds(key, variant.descriptor) or 0.0, variant, measurement) for variant, measurement in usable]
     timed.sort(key=lambda entry: entry[0])
     least = [entry for index, entry in enumerate(timed) if _reads_least(entry[2], [each[2] for each in timed[:index]])]
     near = [entry for entry in timed if entry[0] <= _NEAR * timed[0][0] and entry not in least]
-    return tuple(each for _, each, _ in sorted([*least, *near[:_MOST_STARTED]], key=lambda entry: entry[0]))
+    return tuple(variant for _, variant, _ in sorted([*least, *near[:_MOST_STARTED]], key=lambda entry: entry[0]))
 
 
 def _reads_least(found: Measurement, faster: Sequence[Measurement]) -> bool:
-    return all(found.packed_bytes < each.packed_bytes for each in faster)
+    return all(found.packed_bytes < measurement.packed_bytes for measurement in faster)

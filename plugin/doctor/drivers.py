@@ -21,7 +21,7 @@ def examine_devices(devices: Sequence[DeviceInfo] | None = None) -> Iterator[Fin
     """The devices of each kind, and emulators of other processors."""
     present = list_devices() if devices is None else devices
     for kind in KINDS:
-        names = [f"{each.spec} ({each.name})" for each in present if each.spec.split(":")[0] == kind]
+        names = [f"{info.spec} ({info.name})" for info in present if info.spec.split(":")[0] == kind]
         if names:
             yield Finding(_TOPIC, kind, ", ".join(names))
         else:

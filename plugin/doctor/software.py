@@ -74,7 +74,7 @@ def _folder(name: str, path: Path | None, advice: str) -> Finding:
     if path is None:
         return Finding(_TOPIC, name, "none can be used", State.BROKEN, advice)
     # Unlike Path.exists, this is False for what the user may not look at.
-    there = next(each for each in (path, *path.parents) if os.path.exists(each))
+    there = next(parent for parent in (path, *path.parents) if os.path.exists(parent))
     if not os.access(there, os.W_OK) or not os.path.isdir(there):
         return Finding(_TOPIC, name, f"{path}, which cannot be written", State.BROKEN, advice)
     room = shutil.disk_usage(there).free

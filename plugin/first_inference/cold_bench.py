@@ -193,7 +193,7 @@ def _session_options(runs: ColdRuns) -> dict[str, Any]:
 
 def _as_lists(signature: Signature) -> list[Any]:
     """A signature as JSON: the function, its inputs and its outputs."""
-    inputs, outputs = ([asdict(spec) for spec in each] for each in (signature.inputs, signature.outputs))
+    inputs, outputs = ([asdict(spec) for spec in specs] for specs in (signature.inputs, signature.outputs))
     return [signature.entry, inputs, outputs]
 
 
@@ -237,7 +237,7 @@ def _peer(
 def _is_newer(saved: Sequence[Path], files: Sequence[Path]) -> bool:
     """Whether files are there that were saved after all files of the model were written."""
     written = max(file.stat().st_mtime for file in files)
-    return bool(saved) and all(each.exists() and each.stat().st_mtime >= written for each in saved)
+    return bool(saved) and all(path.exists() and path.stat().st_mtime >= written for path in saved)
 
 
 def _written(feeds: Mapping[str, Array], folder: Path) -> dict[str, dict[str, Any]]:

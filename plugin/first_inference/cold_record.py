@@ -54,8 +54,8 @@ def read_cold(path: Path) -> ColdRecord:
 
 
 def _sample(content: object, where: str) -> tuple[tuple[str, str], FirstRun]:
-    found = Fields(content, where)
-    return (found.take("runtime", text), found.take("files", text)), _run(found.take("typical", record))
+    fields = Fields(content, where)
+    return (fields.take("runtime", text), fields.take("files", text)), _run(fields.take("typical", record))
 
 
 def _run(content: Mapping[str, Any]) -> FirstRun:

@@ -167,8 +167,8 @@ def phases_of(
     first = [process[0] for process in processes]
     later = [inference for process in processes for inference in process[len(process) // 2 :]]
     sizes = {layer.name: sum(weight.bytes for weight in layer.weights) for layer in network.layers}
-    read = {state: _medians([_read(run, sizes) for run in found]) for state, found in reading.items()}
-    executed = [_medians([_executed(each, plan) for each in found]) for found in (first, later)]
+    read = {state: _medians([_read(run, sizes) for run in runs]) for state, runs in reading.items()}
+    executed = [_medians([_executed(events, plan) for events in found]) for found in (first, later)]
     layers = (
         LayerPhases(
             name,
@@ -187,7 +187,7 @@ def _medians(found: Sequence[Times]) -> Times:
 
 
 def _span(inference: Inference) -> float:
-    return max(each.end for each in inference) - inference[0].begin
+    return max(event.end for event in inference) - inference[0].begin
 
 
 def _executed(inference: Inference, plan: Plan) -> Times:
@@ -219,7 +219,7 @@ def _busy(inference: Inference) -> float:
 def _owners(plan: Plan) -> dict[str, list[str]]:
     """The layers that run each symbol, in the order of execution: their own code, and that of conversions for them."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    names = [each.layer for each in plan.layers]
+    names = [choice.layer for choice in plan.layers]
     converted = [
         (adapt.consumer if adapt.consumer in names else adapt.producer, adapt.symbol)
         for adapt in plan.adapts

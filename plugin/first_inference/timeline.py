@@ -72,17 +72,17 @@ def layer_bars(layers: Sequence[LayerPhases]) -> Iterator[Bar]:
     """
     for state in layers[0].read or ("in memory",):
         arrived = at = 0.0
-        for each in layers:
-            read = each.read.get(state, 0.0)
+        for phases in layers:
+            read = phases.read.get(state, 0.0)
             if read:
-                yield Bar(f"{state}: read", "read", each.layer, arrived, arrived + read, each.weight_bytes)
+                yield Bar(f"{state}: read", "read", phases.layer, arrived, arrived + read, phases.weight_bytes)
             arrived += read
-            at = max(at, arrived) + each.first
-            yield Bar(f"{state}: executed", "execute", each.layer, at - each.first, at)
+            at = max(at, arrived) + phases.first
+            yield Bar(f"{state}: executed", "execute", phases.layer, at - phases.first, at)
     at = 0.0
-    for each in layers:
-        yield Bar("later: executed", "execute", each.layer, at, at + each.later)
-        at += each.later
+    for phases in layers:
+        yield Bar("later: executed", "execute", phases.layer, at, at + phases.later)
+        at += phases.later
 
 
 def draw(*panels: Panel) -> str:

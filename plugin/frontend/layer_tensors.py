@@ -68,7 +68,7 @@ def layer_tensors(model: ModelProto, graph: LayerGraph) -> dict[str, LayerTensor
         graph: the layers formed from the model, before fusion.
     """
     finder = _Finder(model, graph)
-    found: dict[ValueRef, str | None] = {ValueRef(None, index): each.name for index, each in enumerate(graph.inputs)}
+    found: dict[ValueRef, str | None] = {ValueRef(None, index): value.name for index, value in enumerate(graph.inputs)}
     for layer in graph.layers:
         for index, type_ in enumerate(layer.task.results):
             found[ValueRef(layer.name, index)] = finder.result(layer, index, type_)
@@ -82,8 +82,8 @@ def value_names(model: ModelProto, graph: LayerGraph) -> Iterator[tuple[ValueRef
         model: as prepared for import.
         graph: the layers that were formed of it.
     """
-    for index, each in enumerate(graph.inputs):
-        yield ValueRef(None, index), each.name
+    for index, value in enumerate(graph.inputs):
+        yield ValueRef(None, index), value.name
     tensors = layer_tensors(model, graph)
     for layer, named in tensors.items():
         for index, name in enumerate(named.results):

@@ -45,7 +45,7 @@ def evaluate(text: str, arrays: Sequence[np.ndarray], results: Sequence[TensorTy
     module = open_module(compile_module(text, (*Target.create(CPU).flags, *flags_for(text))))
     program = Program(module.native, "constant folding", device, {})
     views = program.invoke("fold", [upload(array, device).view for array in arrays])
-    specs = [TensorSpec("folded", each.numpy_dtype.name, each.shape) for each in results]
+    specs = [TensorSpec("folded", tensor.numpy_dtype.name, tensor.shape) for tensor in results]
     return [from_view(view, device, spec).to_host().copy() for view, spec in zip(views, specs, strict=True)]
 
 
@@ -90,10 +90,10 @@ def layered_model(
         raise naming_origins(with_advice(error, prepared.model), prepared.described) from None
     context = ir.Context()
     module = ir.Module.parse(imported.bytecode, context)
-    passed = [[each.name for each in values] for values in (prepared.inputs, prepared.outputs)]
+    passed = [[info.name for info in values] for values in (prepared.inputs, prepared.outputs)]
     if not is_wide:
         keep_double_interface(module, *passed)
-    if is_wide or any(each.dtype == np.float64 for each in (*prepared.inputs, *prepared.outputs)):
+    if is_wide or any(info.dtype == np.float64 for info in (*prepared.inputs, *prepared.outputs)):
         mark_double(module)
     dumper.write("import", module)
     fold_narrowed(module)

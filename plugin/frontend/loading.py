@@ -113,7 +113,7 @@ def import_networks(
     for imported, (policy, _) in zip(networks, settings, strict=True):
         _check_pins(imported, policy.pins)
     ends = (*networks[0].graph.inputs, *networks[0].graph.outputs)
-    passed = [each.name for each in ends if each.dtype == "float64"]
+    passed = [value.name for value in ends if value.dtype == "float64"]
     if passed and first.double is Double.F32:
         _LOG.warning(
             "'%s' is passed as float64 and computed in float32, with its seven digits and its range; --double f64 "

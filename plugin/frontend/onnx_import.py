@@ -176,7 +176,7 @@ def _described(name: str, editor: GraphEditor) -> str:
     element, found = editor.element_type(name), editor.type(name)
     kind = helper.tensor_dtype_to_np_dtype(element).name if element else "an unknown type"
     dims = found.tensor_type.shape.dim if found is not None else ()
-    return f"{kind}[{', '.join(str(each.dim_value) if each.HasField('dim_value') else '?' for each in dims)}]"
+    return f"{kind}[{', '.join(str(size.dim_value) if size.HasField('dim_value') else '?' for size in dims)}]"
 
 
 def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModule:

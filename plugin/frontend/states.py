@@ -57,10 +57,10 @@ class DeclaredStates:
 
 def _defaults(model: ModelProto, states: set[str]) -> dict[str, tuple[Number, ...]]:
     """The default values of inputs, which the model then has no more."""
-    found = [tensor for tensor in model.graph.initializer if tensor.name in states]
-    for tensor in found:
+    tensors = [tensor for tensor in model.graph.initializer if tensor.name in states]
+    for tensor in tensors:
         model.graph.initializer.remove(tensor)
-    return {tensor.name: tuple(to_array(tensor).ravel().tolist()) for tensor in found}
+    return {tensor.name: tuple(to_array(tensor).ravel().tolist()) for tensor in tensors}
 
 
 def states_of(
@@ -72,17 +72,17 @@ def states_of(
         UsageError: if a declared one has another shape or type as an input than as an output, or no elements, or its
             start does not fit.
     """
-    known = {each.name: each for each in outputs}
-    by_input = {each.name: each for each in inputs}
+    known = {info.name: info for info in outputs}
+    by_input = {info.name: info for info in inputs}
     pairs = {input: output for output, input in declared.pairs}
     for name, output in pairs.items():
         _check(by_input[name], known[output], declared.starts.get(name))
     if policy.finds:
         pairs |= _found(inputs, outputs, pairs)
     return tuple(
-        State(each.name, pairs[each.name], _start(declared.starts.get(each.name, ())))
-        for each in inputs
-        if each.name in pairs
+        State(info.name, pairs[info.name], _start(declared.starts.get(info.name, ())))
+        for info in inputs
+        if info.name in pairs
     )
 
 
@@ -112,19 +112,19 @@ def _found(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], declared
 
     A single number is no state, caches are kept all or none, and an input is left for what calls are about.
     """
-    taken, counted = set(declared.values()), {each.output for each in map(counted_axis, _names(outputs)) if each}
+    taken, counted = set(declared.values()), {axis.output for axis in map(counted_axis, _names(outputs)) if axis}
     found: dict[str, str] = {}
-    for each in inputs:
+    for info in inputs:
         fitting = [
             other.name
             for other in outputs
-            if is_state_pair(each.name, other.name)
-            and (other.shape, other.dtype) == (each.shape, each.dtype)
+            if is_state_pair(info.name, other.name)
+            and (other.shape, other.dtype) == (info.shape, info.dtype)
             and other.name not in counted
         ]
-        is_free = each.name not in declared and len(fitting) == 1 and fitting[0] not in taken
-        if is_free and np.prod(each.shape, dtype=int) > 1:
-            found[each.name] = fitting[0]
+        is_free = info.name not in declared and len(fitting) == 1 and fitting[0] not in taken
+        if is_free and np.prod(info.shape, dtype=int) > 1:
+            found[info.name] = fitting[0]
     once = list(found.values())
     kept = {name: output for name, output in found.items() if once.count(output) == 1}
     names = _names(inputs)

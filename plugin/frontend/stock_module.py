@@ -69,7 +69,7 @@ def import_stock(
             "compile it with compile-to-vmfb, which makes them inputs of the module"
         )
     specs = [
-        tuple(TensorSpec(each.name, each.dtype.name, each.shape) for each in values)
+        tuple(TensorSpec(info.name, info.dtype.name, info.shape) for info in values)
         for values in (prepared.inputs, prepared.outputs)
     ]
     if is_wide := has_doubles(prepared.model):

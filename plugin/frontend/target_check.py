@@ -115,8 +115,8 @@ def _is_here(target: Target) -> bool:
 
 def _computes(target: Target) -> bool:
     """Whether a Vulkan device is a GPU, if code is for one: software runs it too, but its times tell nothing of it."""
-    names = [each.name for each in list_devices() if each.spec.startswith(target.device)]
-    return target.architecture in SOFTWARE_GPUS or not all(each.startswith(SOFTWARE_GPUS) for each in names)
+    names = [info.name for info in list_devices() if info.spec.startswith(target.device)]
+    return target.architecture in SOFTWARE_GPUS or not all(name.startswith(SOFTWARE_GPUS) for name in names)
 
 
 def _has_features(target: Target) -> bool:

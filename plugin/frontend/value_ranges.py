@@ -18,11 +18,11 @@ def named_ranges(ranges: Mapping[ValueRef, QuantisedRange]) -> dict[str, tuple[f
 
 def ranges_of(named: Mapping[str, tuple[float, int]]) -> dict[ValueRef, QuantisedRange]:
     """The inverse of ``named_ranges``: ranges by value."""
-    found = {}
+    ranges = {}
     for name, (scale, zero) in named.items():
         layer, _, index = name.rpartition(":")
-        found[ValueRef(layer or None, int(index))] = QuantisedRange(scale, zero, "int8")
-    return found
+        ranges[ValueRef(layer or None, int(index))] = QuantisedRange(scale, zero, "int8")
+    return ranges
 
 
 def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) -> dict[ValueRef, QuantisedRange]:

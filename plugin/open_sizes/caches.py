@@ -48,7 +48,7 @@ def _widened(model: ModelProto, cut: CutModel) -> CutModel:
     if not half_types(model) or not fits_widened(model):
         return cut
     record_widened(model, model)
-    dtypes, names = dict[str, str](), {name for each in cut.caches for name in (each.input, each.output)}
+    dtypes, names = dict[str, str](), {name for cache in cut.caches for name in (cache.input, cache.output)}
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         kind = value.type.tensor_type
         if value.name in names and kind.elem_type in HALVES:

@@ -46,14 +46,14 @@ class CallLog:
             lines = self.path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--sizes '{self.path}' cannot be read: {error}") from None
-        found: Counter[Sizes] = Counter()
+        counter: Counter[Sizes] = Counter()
         for number, line in enumerate(lines, 1):
             if line.strip() and not line.lstrip().startswith("#"):
                 sizes, count = self._read(line.strip(), number, symbols)
-                found[sizes] += count
-        if not found.total():
+                counter[sizes] += count
+        if not counter.total():
             raise UsageError(f"--sizes '{self.path}' has no calls; write the sizes of one on each line")
-        return found
+        return counter
 
     def _read(self, line: str, number: int, symbols: Sequence[Symbol]) -> tuple[Sizes, int]:
         where, names = f"line {number} of --sizes '{self.path}'", [each.name for each in symbols]

@@ -41,7 +41,7 @@ def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
     found = [{name: sizes[index % len(sizes)] for name, sizes in listed.items()} for index in range(count)]
     if len(symbols) > 1:
         first, *others = symbols
-        found.append({first.name: first.least, **{each.name: odd_size(each, 7 / 8) for each in others}})
+        found.append({first.name: first.least, **{other.name: odd_size(other, 7 / 8) for other in others}})
     return [each for index, each in enumerate(found) if each not in found[:index]]
 
 
@@ -104,10 +104,10 @@ def _models(
     sizes: Sequence[Mapping[str, int]], opened: OpenImport, config: CompileConfig, bench: Bench
 ) -> list[ImportedModel]:
     """The model with each of these sizes, imported unless it was before."""
-    new = [each for each in sizes if opened.at(each) is None]
+    new = [size for size in sizes if opened.at(size) is None]
     simplifies = opened.model.is_simplified
     imported = iter(import_sizes(opened.model.path, new, opened.dims, config, bench, simplifies=simplifies))
-    return [opened.at(each) or next(imported) for each in sizes]
+    return [opened.at(size) or next(imported) for size in sizes]
 
 
 def _runner(model: ImportedModel, permitted: float, config: CompileConfig, bench: Bench) -> NetRunner:
@@ -126,4 +126,4 @@ def _builder(model: ImportedModel, config: CompileConfig, bench: Bench) -> Build
 
 def _is_allowed(opened: OpenImport, sizes: dict[str, int]) -> bool:
     """Whether the sizes of an import are in their ranges."""
-    return all(each.allows(sizes[each.name]) for each in opened.symbols)
+    return all(symbol.allows(sizes[symbol.name]) for symbol in opened.symbols)

@@ -275,7 +275,7 @@ class _Making:
         if second is None:
             return self.tuned()
         # Errors of both plans add up in the caches.
-        found, tuned, runner = replace(self, beside=second, heeded=Precision.F32)._plans()
+        candidacy, tuned, runner = replace(self, beside=second, heeded=Precision.F32)._plans()
         first = CheckedPlan.of(tuned, self.opened.model, runner)
         try:
             run = self._joined(first, second)
@@ -284,8 +284,8 @@ class _Making:
                 _LOG.warning("prompts are rounded to 16 bits alone, as the file is wrong otherwise: %s", error)
                 return replace(self, permits_bytes=False).tuned_with(prompts)
             _LOG.warning("a prompt takes a call for each of its tokens, as plans cannot be joined: %s", error)
-            return self._published(found, replace(tuned, refined=first.refined), runner)
-        made = self._tuned_artifact(found, first.refined, run, runner)
+            return self._published(candidacy, replace(tuned, refined=first.refined), runner)
+        made = self._tuned_artifact(candidacy, first.refined, run, runner)
         sizes = (*made.sizes, f"prompts are taken by parts of {second.tokens} tokens")
         allowed = max(plan.runner.budget.accepted for plan in (first, second))
         return replace(made, sizes=sizes, allowed=allowed)
@@ -357,10 +357,10 @@ class _Making:
         # Definitions take long with the largest sizes.
         _, small = opened.others[-1]
         forms = {} if self.beside is None else self.beside.forms(opened.model)
-        found = find_variants(opened.model, config, bench, rewritten=small, sized=least, forms=forms)
-        runner = sized_nets(found.calibration.samples, opened, config, bench, self.cached)
-        tuned = tune_network(replace(found, begun=runner), config, bench, self.output.parent, whole=False)
-        return found, tuned, runner
+        candidacy = find_variants(opened.model, config, bench, rewritten=small, sized=least, forms=forms)
+        runner = sized_nets(candidacy.calibration.samples, opened, config, bench, self.cached)
+        tuned = tune_network(replace(candidacy, begun=runner), config, bench, self.output.parent, whole=False)
+        return candidacy, tuned, runner
 
     def _tuned_artifact(self, found: Candidacy, refined: Refined, run: NetRun, runner: SizedNets) -> Artifact:
         made = self._artifact(refined.plan, run, runner)
@@ -391,6 +391,6 @@ class _Making:
     def _artifact(self, plan: Plan, run: NetRun, runner: SizedNets) -> Artifact:
         size = self.publication.place_of(self.output).stat().st_size
         config = self.config
-        found = Artifact(self.output, plan, run.error, size, config.external_weights, measure=config.error_measure)
+        artifact = Artifact(self.output, plan, run.error, size, config.external_weights, measure=config.error_measure)
         allowed, samples = runner.budget.accepted, 1 + len(runner.others)
-        return replace(found, layers=run.layers, samples=samples, allowed=allowed, sizes=self.sources)
+        return replace(artifact, layers=run.layers, samples=samples, allowed=allowed, sizes=self.sources)

@@ -91,13 +91,13 @@ def import_open(
         job = {"path": path, "inputs": frozenset(sides)}
         check_multiples(call(bench.pool, needed_multiples, job, f"reading '{path}'"), sides)
     fits = Fit.of(dims.symbols), Fit.of_small(dims.symbols)
-    twins = [each.twin_sizes for each in fits]
-    most = {each.name: each.most for each in dims.symbols}
+    twins = [fit.twin_sizes for fit in fits]
+    most = {symbol.name: symbol.most for symbol in dims.symbols}
     # Each has files of its own, and small ranges have no other primes.
     sizes = [most, *twins] if twins[0] != twins[1] else [most, twins[0]]
     one, *others = _alike(path, sizes, dims, config, bench)
     others = [others[0], others[-1]]
-    networks = [(each.graph, each.weights) for each in (one, *others)]
+    networks = [(other.graph, other.weights) for other in (one, *others)]
     job = {"networks": networks, "fits": fits, "path": bench.directory / "opened.bin"}
     graph, weights, unknown = call(bench.pool, opened_graph, job, "opening the model's sizes")
     if unknown:
@@ -119,7 +119,7 @@ def _alike(
 ) -> list[ImportedModel]:
     """The model with each of these sizes: all simplified, or none, as layers are compared with each other."""
     networks = import_sizes(path, sizes, dims, config, bench)
-    if all(each.is_simplified for each in networks) or not any(each.is_simplified for each in networks):
+    if all(model.is_simplified for model in networks) or not any(model.is_simplified for model in networks):
         return networks
     _LOG.warning("with some sizes the model was not simplified: it is imported again, with no size simplified")
     return import_sizes(path, sizes, dims, config, bench, simplifies=False)
@@ -136,11 +136,11 @@ def import_sizes(
 ) -> list[ImportedModel]:
     """The model with each of these sizes, with files in a folder of its own."""
     settings = []
-    for each in sizes:
-        folder = bench.directory / ("sizes" + "x".join(map(str, each.values())))
+    for size in sizes:
+        folder = bench.directory / ("sizes" + "x".join(map(str, size.values())))
         folder.mkdir(exist_ok=True)
-        dumped = folder_of_sizes(config.dump_directory, each.values())
-        policy = replace(config.importing, shapes=dims.shapes(each), simplifies=simplifies, dump_directory=dumped)
+        dumped = folder_of_sizes(config.dump_directory, size.values())
+        policy = replace(config.importing, shapes=dims.shapes(size), simplifies=simplifies, dump_directory=dumped)
         settings.append((policy, folder))
     networks = import_networks(path, settings, bench.pool, bench.progress, bench.time.end) if settings else []
     bench.imported.extend(networks)

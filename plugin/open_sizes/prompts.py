@@ -117,7 +117,7 @@ class CheckedPlan:
 
     def _manifest(self, prompts: CheckedPlan, config: CompileConfig) -> Manifest:
         own, other = (
-            Manifest.from_json(each.refined.recipe.manifest(each.imported, config.header)) for each in (self, prompts)
+            Manifest.from_json(plan.refined.recipe.manifest(plan.imported, config.header)) for plan in (self, prompts)
         )
         signature = other.stateful_signature
         features = tuple(sorted({*own.features, *other.features}))
@@ -168,7 +168,7 @@ class _Causality:
         self._masks = {
             value.name: len(value.type.tensor_type.shape.dim) for value in inputs_of(model) if is_mask(value.name)
         }
-        self._empty = {each.input: self._cache(each.input, each.axis) for each in cut.caches}
+        self._empty = {cache.input: self._cache(cache.input, cache.axis) for cache in cut.caches}
         self._shapes = {
             name: shape for name, shape in cut.prompt.items() if name in self._types and name not in self._empty
         }
@@ -188,8 +188,8 @@ class _Causality:
         held, parts = self._empty, list[Mapping[str, Array]]()
         for place in range(count):
             parts.append(self._run(range(place, place + 1), held))
-            held = {each.input: parts[-1][each.output] for each in self._cut.caches}
-        axes = {each.output: each.axis for each in self._cut.caches}
+            held = {cache.input: parts[-1][cache.output] for cache in self._cut.caches}
+        axes = {cache.output: cache.axis for cache in self._cut.caches}
         for name, array in whole.items():
             one = parts[-1][name] if name in axes else _joined([part[name] for part in parts], array)
             if not relative_error([array], [one]) <= _SAME:

@@ -79,7 +79,7 @@ class SizedNets(NetRunner):
     @property
     def criterion(self) -> str:
         """Identifies the measure and the samples, and the calls whose mean time is measured."""
-        return f"{super().criterion} {self._share:.3g} {'; '.join(str(each.call) for each in self._timed)}"
+        return f"{super().criterion} {self._share:.3g} {'; '.join(str(runs.call) for runs in self._timed)}"
 
     def keep(self, hashed: HashedImport) -> None:
         """As ``NetRunner.keep``, with all sizes."""
@@ -100,14 +100,14 @@ class SizedNets(NetRunner):
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
         """As ``NetRunner.with_threads``, in the mean over calls."""
         found = [(self._share, super().with_threads(build, counts))]
-        found += [(each.call.share, each.runner.with_threads(build, counts)) for each in self._timed]
+        found += [(runs.call.share, runs.runner.with_threads(build, counts)) for runs in self._timed]
         return {count: _mean_samples([(share, taken[count]) for share, taken in found]) for count in counts}
 
     def dispatches(self, builds: Sequence[tuple[Build, float]], passes: int) -> dict[str, list[tuple[Dispatch, ...]]]:
         """As ``NetRunner.dispatches``, in the mean over calls, with each size as often as its own time allows."""
         runners = [
             (self._share, super().dispatches),
-            *((each.call.share, each.runner.dispatches) for each in self._timed),
+            *((runs.call.share, runs.runner.dispatches) for runs in self._timed),
         ]
         own = [
             [(build, self._own_seconds(build, index, mean)) for build, mean in builds] for index in range(len(runners))
@@ -119,7 +119,7 @@ class SizedNets(NetRunner):
     def _own_seconds(self, build: Build, index: int, mean: float) -> float:
         """The time of an inference with the sizes of a timed call; at most, if an earlier run timed the build."""
         known = self._seconds.get(build.digest)
-        share = (self._share, *(each.call.share for each in self._timed))[index]
+        share = (self._share, *(runs.call.share for runs in self._timed))[index]
         return known[index] if known is not None else mean / share if share else math.inf
 
     def verify(self, build: Build) -> NetRun:
@@ -132,10 +132,10 @@ class SizedNets(NetRunner):
         worst = super().verify(build)
         if not self.budget.narrow:
             return worst
-        for each in self.others:
+        for runs in self.others:
             if worst.status is not Status.OK:
                 return worst
-            run = each.runner.verify(build)
+            run = runs.runner.verify(build)
             worst = max(worst, run, key=_error) if run.status is Status.OK else run
         return self._called(build, worst)
 
@@ -153,13 +153,13 @@ class SizedNets(NetRunner):
             RewriteError: if the rewritten model is wrong.
         """
         worst = judged(super().verify(build), self.budget)
-        for each in self.others:
+        for runs in self.others:
             if worst.status is not Status.OK:
                 return worst
-            run = judged(each.runner.verify(build), each.runner.budget)
+            run = judged(runs.runner.verify(build), runs.runner.budget)
             if run.status is not Status.OK:
                 # Without its error it is not judged again, which would forget the sizes.
-                return replace(run, error=None, message=f"with {each.call.named}: {run.message}; {_ADVICE}")
+                return replace(run, error=None, message=f"with {runs.call.named}: {run.message}; {_ADVICE}")
             worst = max(worst, run, key=_error)
         worst = self._called(build, worst)
         return replace(worst, layers=self._layers()) if worst.status is Status.OK and self.others else worst

@@ -54,10 +54,10 @@ def guessed_recipe(
     variants: dict[str, Variant] = {}
     is_eligible = eligibility(imported, policy.precision)
     for layer in imported.graph.layers:
-        offered = [each for each in candidates[layer.task.key] if is_eligible(layer, each)]
+        offered = [variant for variant in candidates[layer.task.key] if is_eligible(layer, variant)]
         allowed = [each for each in offered if all(pin.allows(layer.name, each.descriptor) for pin in policy.pins)]
         if not allowed:
-            names = ", ".join(each.descriptor for each in offered)
+            names = ", ".join(variant.descriptor for variant in offered)
             raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
         variants[layer.name] = min(allowed, key=partial(_doubts, layer, policy.precision))
     return unmeasured_recipe(imported, imported.graph, variants, policy)

@@ -122,8 +122,8 @@ class PlanSelector:
             InfeasibleError: if there is none within limits and the last bound on errors.
         """
         bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
-        found, tables = self.solver.overlapped(tables, replace(limits, error=bound))
-        return [each for each in found if self.keeps_budget(each, tables)], tables
+        recipes, tables = self.solver.overlapped(tables, replace(limits, error=bound))
+        return [recipe for recipe in recipes if self.keeps_budget(recipe, tables)], tables
 
     def keeps_budget(self, recipe: Recipe, tables: Tables) -> bool:
         """Whether the simulated error of a plan is allowed.
@@ -178,7 +178,7 @@ class PlanSelector:
         if not found:
             _LOG.warning("there is no front: no plan keeps to the limits")
             return None
-        points = tuple(ParetoPoint(each.plan, each.amounts, error) for each, error in found)
+        points = tuple(ParetoPoint(recipe.plan, recipe.amounts, error) for recipe, error in found)
         return ParetoFront(*quantities, points, complete)
 
     def plans_on_front(

@@ -122,14 +122,14 @@ class PlanSolver:
         planned: list[Recipe] = []
         for _ in range(_MEMORY_ROUNDS):
             try:
-                found, tables = self._by_tables(tables, replace(limits, memory=bound))
+                recipes, tables = self._by_tables(tables, replace(limits, memory=bound))
             except InfeasibleError:
                 if not planned:
                     raise
                 empty = bound
             else:
-                planned = [self._with_memory(each) for each in found]
-                fitting = [each for each in planned if each.amounts[Quantity.MEMORY] <= allowed]
+                planned = [self._with_memory(recipe) for recipe in recipes]
+                fitting = [recipe for recipe in planned if recipe.amounts[Quantity.MEMORY] <= allowed]
                 if fitting:
                     return fitting, tables
                 too_large = planned[0].needed[Quantity.MEMORY]
@@ -163,9 +163,9 @@ class PlanSolver:
             # Conversions are measured between the calls, which must not leave the next one without time.
             nonlocal left
             begin = perf_counter()
-            found = alternatives(problem, count, apart, limits, excess=excess, seconds=left)
+            selections = alternatives(problem, count, apart, limits, excess=excess, seconds=left)
             left = max(left - (perf_counter() - begin), 0.0)
-            return found
+            return selections
 
         return self._settled(tables, find, tuple(limits.bounds), keep=count)
 
@@ -203,9 +203,9 @@ class PlanSolver:
 
         def find(problem: Problem) -> Sequence[Selection]:
             nonlocal complete
-            found = pareto_front(problem, *quantities, limits, seconds=auto.SECONDS)
-            complete = found.complete
-            return [_selection(problem, point) for point in found.points]
+            front = pareto_front(problem, *quantities, limits, seconds=auto.SECONDS)
+            complete = front.complete
+            return [_selection(problem, point) for point in front.points]
 
         recipes, _ = self._settled(tables, find, tuple(limits.bounds))
         allowed = self.policy.limits.memory
@@ -250,7 +250,7 @@ class PlanSolver:
                 graph, tables, device, self.policy.objective, self.policy.pins, quantities, may_run, keep
             )
             sharing = self._sharing(tables, may_run)
-            recipes = [self._recipe(problem, each, tables, sharing) for each in find(problem)]
+            recipes = [self._recipe(problem, selection, tables, sharing) for selection in find(problem)]
             kinds = [kind for recipe in recipes for _, kind in adapts_between(recipe.graph, recipe.variants, device)]
             wanted = [kind for kind in moving_adapts(kinds) if kind not in tables.adapts]
             known, tables = tables, self._with_adapts(tables, wanted) if wanted else tables

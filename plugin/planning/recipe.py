@@ -131,7 +131,7 @@ class Recipe:
             parameters=external,
             bound=imported.bound,
             noise=imported.noise,
-            features=tuple(sorted({need for each in code.values() for need in each.needs})),
+            features=tuple(sorted({need for implementation in code.values() for need in implementation.needs})),
             segments=segments,
             network=network_of(self.graph, self.variants, self.home).to_json(),
             sizes=open_sizes(imported.graph.inputs),

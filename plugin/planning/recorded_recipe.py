@@ -95,10 +95,10 @@ def _advice(plan: Plan) -> str:
 
 
 def _variants_of(plan: Plan, graph: LayerGraph, candidates: Mapping[str, tuple[Variant, ...]]) -> dict[str, Variant]:
-    chosen = {each.layer: each.variant for each in plan.layers}
+    chosen = {choice.layer: choice.variant for choice in plan.layers}
     variants: dict[str, Variant] = {}
     for layer in graph.layers:
-        by_name = {each.descriptor: each for each in candidates[layer.task.key]}
+        by_name = {variant.descriptor: variant for variant in candidates[layer.task.key]}
         name = chosen.get(layer.name)
         if name not in by_name:
             raise UsageError(f"the plan has no routine for layer '{layer.name}' that this version offers; tune again")

@@ -175,7 +175,9 @@ class WeightSharing:
 def _weight_bytes(graph: LayerGraph) -> int:
     """Bytes of all weights, each counted once."""
     sizes = {
-        name: each.bytes for layer in graph.layers for name, each in zip(layer.weights, layer.task.weights, strict=True)
+        name: tensor.bytes
+        for layer in graph.layers
+        for name, tensor in zip(layer.weights, layer.task.weights, strict=True)
     }
     return sum(sizes.values())
 

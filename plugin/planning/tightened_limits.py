@@ -103,7 +103,7 @@ class LimitKeeper:
             # The old bound was in the scale of the old tables.
             limits = replace(limits, error=self.selector.policy.limits.error)
         again = self._again(known.tables, tables, newest, run, limits)
-        if again.recipe is None or any(again.recipe.is_same_as(each) for each in tried):
+        if again.recipe is None or any(again.recipe.is_same_as(recipe) for recipe in tried):
             return Reselected(None, limits, again.tables)
         _LOG.info("selected again by the plan's run, under limits of %s", dict(again.limits.bounds))
         return again

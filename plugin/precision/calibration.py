@@ -125,7 +125,7 @@ def _tensor_ranges(
     cache = SensitivityCache.beside(policy.database)
     key = ("ranges", imported.sha256, samples.digest, policy.method.value)
     known = {name: each for name, each in cache.get(*key).items() if _is_range(each)}
-    names = {name for each in tensors.values() for name in (*each.inputs, *each.results) if name is not None}
+    names = {name for tensor in tensors.values() for name in (*tensor.inputs, *tensor.results) if name is not None}
     if missing := names - known.keys():
         observer, threads = OBSERVERS[policy.method], policy.threads
         seen = observed(imported.prepared, missing, samples.source, pool, observer, threads=threads, progress=progress)
@@ -147,8 +147,8 @@ def graph_ranges(
     graph: LayerGraph, tensors: Mapping[str, LayerTensors], tensor_ranges: Mapping[str, QuantisedRange]
 ) -> Ranges:
     """8-bit ranges by value of the graph, from ranges by ONNX tensor."""
-    names: dict[ValueRef, str | None] = {ValueRef(None, index): each.name for index, each in enumerate(graph.inputs)}
-    fused = ((each.layer.name, each.members[-1]) for each in graph.fusions)
+    names: dict[ValueRef, str | None] = {ValueRef(None, index): value.name for index, value in enumerate(graph.inputs)}
+    fused = ((fusion.layer.name, fusion.members[-1]) for fusion in graph.fusions)
     for name, last in (*((layer.name, layer.name) for layer in graph.layers), *fused):
         names |= {ValueRef(name, index): tensor for index, tensor in enumerate(tensors[last].results)}
     return Ranges(
@@ -185,7 +185,7 @@ def observed(
         UsageError: if the samples cannot be read, or the model fails on them.
         CompileError: if the worker dies.
     """
-    found: dict[str, Observer] = {}
+    observers: dict[str, Observer] = {}
     with as_file(prepared) as path:
         chunks = _chunks(prepared_model(path), tensors, chunk_bytes)
         total = len(chunks) * len(samples)
@@ -193,9 +193,9 @@ def observed(
             job = {"prepared": path, "samples": samples, "threads": threads}
             seen = Observed({name: observer() for name in chunk}, 0)
             tell = partial(_tell, progress, number * len(samples), total)
-            found |= call_until_done(pool, observe, job, seen, len(samples), step, progress=tell).observers
+            observers |= call_until_done(pool, observe, job, seen, len(samples), step, progress=tell).observers
         progress(step, total, total)
-    return found
+    return observers
 
 
 def _tell(progress: Progress, before: int, total: int, step: str, done: int, _: int) -> None:
@@ -212,7 +212,7 @@ def _chunks(model: ModelProto, tensors: Iterable[str], limit: int) -> list[list[
     computed = [name for node in model.graph.node for name in node.output]
     chunks: list[list[str]] = []
     left = 0
-    for name in [*(each.name for each in model.graph.input), *computed]:
+    for name in [*(value.name for value in model.graph.input), *computed]:
         if name not in wanted or _dtype(editor, name).name not in _OBSERVABLE:
             continue
         shape = editor.shape(name)

@@ -90,7 +90,7 @@ def exponents_of(sizes: ChannelSizes, nodes: Sequence[NodeProto], model: ModelPr
     editor = GraphEditor(model.graph)
     weights = [editor.constant(node.input[1]) for node in nodes]
     known = [weight for weight in weights if weight is not None]
-    rows = [weight_rows(node, each).astype(np.float64) for node, each in zip(nodes, known, strict=True)]
+    rows = [weight_rows(node, array).astype(np.float64) for node, array in zip(nodes, known, strict=True)]
     if not all(np.isfinite(row).all() for row in rows):
         return ()
     exponents = _balanced(sizes.largest, rows)

@@ -75,8 +75,8 @@ class Sensitivities:
         known = self.cache.get(*key).get(name)
         if not known:
             trial = replace(self._trial, measure=measure, most_samples=count)
-            (found,) = trial.together([assignment])
-            known = found.samples
+            (errors,) = trial.together([assignment])
+            known = errors.samples
             self.cache.put({name: known}, *key)
         return max(measure.of_samples(known), *(other.together(assignment) for other in self.others), 0.0)
 

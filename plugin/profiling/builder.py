@@ -134,15 +134,15 @@ class Builder:
         """
         wanted = {recipe.digest: recipe for recipe in recipes}
         self._compile([recipe for key, recipe in wanted.items() if key not in self._done])
-        found = [self._done[key] for key in wanted if key in self._done]
-        if not found:
+        builds = [self._done[key] for key in wanted if key in self._done]
+        if not builds:
             failures = [self.failure(recipe) for recipe in recipes]
             if all(failure is _LATE for failure in failures):
                 raise LateError(_LATE.message)
             if any(failure.status.is_transient for failure in failures):
                 raise DisturbedError(f"compiling was disturbed: {failures[0].message}; try again")
             raise CompileError(f"no plan compiles: {failures[0].message}")
-        return found
+        return builds
 
     @staticmethod
     def build_each(pairs: Sequence[tuple[Builder, Recipe]], step: str) -> list[Build]:
@@ -207,7 +207,7 @@ class Builder:
         else:
             _LOG.warning("a module is wrong, and compiled again without the code that is kept")
             self._has_forgotten = True
-        self._done = {key: each for key, each in self._done.items() if not recipe.differs_in_times_only(each.recipe)}
+        self._done = {key: build for key, build in self._done.items() if not recipe.differs_in_times_only(build.recipe)}
         return True
 
     def planned_memory(self, recipe: Recipe) -> int | None:
@@ -223,7 +223,7 @@ class Builder:
     def _rewrite(self, recipe: Recipe) -> bool:
         """Copy a module of the same code, and give it this recipe's manifest; returns whether there is one that takes
         it."""
-        built = next((each for each in self._done.values() if recipe.differs_in_times_only(each.recipe)), None)
+        built = next((build for build in self._done.values() if recipe.differs_in_times_only(build.recipe)), None)
         if built is None:
             return False
         files = self._files(f"plan{next(self._numbers)}")
@@ -277,8 +277,8 @@ class Builder:
         # The unsplit model takes longest to compile, so it starts first.
         jobs = [(name, self._job(builds[name], files[name])) for name in reversed(builds)]
         self._failed |= {recipe.digest: _LATE for recipe in recipes}
-        found = self.pool.map_unordered(_BUILD, jobs, _TIMEOUT, deadline=self._deadline)
-        for done, result in enumerate(found, 1):
+        results = self.pool.map_unordered(_BUILD, jobs, _TIMEOUT, deadline=self._deadline)
+        for done, result in enumerate(results, 1):
             self.progress("compiling plans", done, len(jobs))
             self._seconds.append(result.seconds)
             recipe = builds[result.job_id]
@@ -322,5 +322,5 @@ class Builder:
         return SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges, states, cache_pairs(self.imported))
 
     def _stateful(self, states: tuple[StatePair, ...]) -> StatefulCalls:
-        inputs = {each.name: each.type for each in self.imported.graph.inputs}
+        inputs = {value.name: value.type for value in self.imported.graph.inputs}
         return StatefulCalls(inputs, len(self.imported.graph.outputs), states)

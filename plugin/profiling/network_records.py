@@ -112,13 +112,16 @@ class NetworkRecords:
 
     def _judged(self, key: MeasurementKey, recipe: Recipe) -> Measurement | None:
         """A stored run, judged, by the layers where these were compared; None if it must be measured again."""
-        found, budget = self.store.get(key), self.runner.budget
-        if found is None:
+        measurement, budget = self.store.get(key), self.runner.budget
+        if measurement is None:
             return None
-        if compares_layers(found, budget, recipe) and (wrong := self.store.get(self.key(recipe, _LAYERS))) is not None:
+        if (
+            compares_layers(measurement, budget, recipe)
+            and (wrong := self.store.get(self.key(recipe, _LAYERS))) is not None
+        ):
             # Without an error, by which it would seem to be the user's bound that refuses it.
-            return replace(found, status=wrong.status, error=None, message=wrong.message)
-        return judged_again(found, budget, recipe)
+            return replace(measurement, status=wrong.status, error=None, message=wrong.message)
+        return judged_again(measurement, budget, recipe)
 
     def put(self, recipe: Recipe, run: NetRun, others: float) -> None:
         """Store a run, which replaces an earlier one, and beside which other programs took so many processors."""
@@ -161,22 +164,22 @@ class NetworkRecords:
             keys = [self.key(recipe, _LAYERS)]
         else:
             keys = [self.key(recipe), *([self.key(recipe, _VERIFIED)] if self.runner.verifies else [])]
-        found = [Measurement(key, run.status, error=run.error, message=run.message) for key in keys]
-        if found[0].is_transient:
+        measurements = [Measurement(key, run.status, error=run.error, message=run.message) for key in keys]
+        if measurements[0].is_transient:
             raise DisturbedError(f"checking the module was disturbed: {run.message}; try again")
-        self.store.put_many(found)
+        self.store.put_many(measurements)
         # The store may not keep measurements.
-        self._contradicted[self.key(recipe)] = replace(found[0], key=self.key(recipe))
+        self._contradicted[self.key(recipe)] = replace(measurements[0], key=self.key(recipe))
 
     def first_of(self, recipes: Sequence[Recipe]) -> dict[str, FirstSeconds]:
         """Stored times of the first inference, by digest of the recipe; unknown ones are missing."""
         keys = {recipe.digest: self.key(recipe, _FIRST) for recipe in recipes}
         known = self.doubts.holding(self.store.get_many(keys.values()))
-        found = {recipe: known[key] for recipe, key in keys.items() if key in known}
+        measurements = {recipe: known[key] for recipe, key in keys.items() if key in known}
         return {
-            name: FirstSeconds(each.time, typical_time(each.baseline_samples))
-            for name, each in found.items()
-            if each.baseline_samples
+            name: FirstSeconds(measurement.time, typical_time(measurement.baseline_samples))
+            for name, measurement in measurements.items()
+            if measurement.baseline_samples
         }
 
     def ask_first(self, recipes: Sequence[Recipe]) -> None:

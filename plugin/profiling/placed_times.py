@@ -39,9 +39,9 @@ class PlacedTimes:
         """The newest plan, and if there is time plans nearly as fast as the best, which may have other variants."""
         if self.budget.is_bounded:
             return [newest]
-        split = [each for each in tried if not each.plan.unsplit and each is not newest]
-        runs = [(each, run) for each in split if (run := self.profiler.run_of(each)) and run.status is Status.OK]
-        return [newest, *(each for each, run in runs if run.time < _NEAR * seconds)]
+        split = [recipe for recipe in tried if not recipe.plan.unsplit and recipe is not newest]
+        runs = [(recipe, run) for recipe in split if (run := self.profiler.run_of(recipe)) and run.status is Status.OK]
+        return [newest, *(recipe for recipe, run in runs if run.time < _NEAR * seconds)]
 
     def of(
         self, recipes: Sequence[Recipe], tables: Tables, passes: int | None = None

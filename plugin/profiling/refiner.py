@@ -107,7 +107,7 @@ class Refiner:
             try:
                 state = select_again(state)
             except LateError:
-                ran = tuple(each for each in state.tried if self.profiler.run_of(each) is not None)
+                ran = tuple(recipe for recipe in state.tried if self.profiler.run_of(recipe) is not None)
                 if not ran:
                     raise
                 _LOG.warning("the time budget left no time to build another plan: the best of those that ran ships")
@@ -123,7 +123,7 @@ class Refiner:
 
     def _doubts_reserve(self, profiled: Profiled, tried: Sequence[Recipe]) -> bool:
         """Whether the best network took so long that the reserve, which predictions called hopeless, may be faster."""
-        if self.stock_estimate is None or all(each in tried for each in self.reserve):
+        if self.stock_estimate is None or all(recipe in tried for recipe in self.reserve):
             return False
         return not is_far_slower(self.stock_estimate, profiled.seconds)
 
@@ -152,7 +152,7 @@ class Refiner:
         except DisturbedError:
             raise
         except (CompileError, InfeasibleError):
-            tried = (*tried, *(each for each in self.reserve if each not in tried))
+            tried = (*tried, *(recipe for recipe in self.reserve if recipe not in tried))
             if len(tried) == len(refined.tried):
                 raise
             profiled = self.profiler.profile(tried)

@@ -68,15 +68,15 @@ class ToldPlan:
 
     def _compared(self, shipped: Recipe, tried: Sequence[Recipe], tables: Tables) -> tuple[ComparedPlan, ...]:
         """The other split networks that ran, with their times."""
-        others = [each for each in tried if not each.plan.unsplit and not each.is_same_as(shipped)]
+        others = [recipe for recipe in tried if not recipe.plan.unsplit and not recipe.is_same_as(shipped)]
         runs = [(other, self.profiler.run_of(other)) for other in others]
         return tuple(
             ComparedPlan(
-                predicted=timed_plan(each, tables).predicted,
+                predicted=timed_plan(recipe, tables).predicted,
                 measured=run.time if run is not None and run.status is Status.OK else None,
-                changes=each.changes_from(shipped),
+                changes=recipe.changes_from(shipped),
             )
-            for each, run in runs
+            for recipe, run in runs
         )
 
 
@@ -92,4 +92,4 @@ def _fastest(by_threads: Mapping[int, float], usual: int) -> int | None:
 def _pieces(recipe: Recipe) -> list[tuple[str, str]]:
     """Task and variant of each layer that takes time."""
     chosen = ((layer.task.key, recipe.variants[layer.name]) for layer in recipe.graph.layers)
-    return [(key, each.descriptor) for key, each in chosen if not each.traits.is_free]
+    return [(key, variant.descriptor) for key, variant in chosen if not variant.traits.is_free]

@@ -77,7 +77,7 @@ def _digest(feeds: Mapping[str, Array]) -> str:
 
 
 def _bytes_of(expected: Expected) -> int:
-    return sum(each.nbytes for each in (*expected.outputs, *expected.scales))
+    return sum(array.nbytes for array in (*expected.outputs, *expected.scales))
 
 
 class Disturbed:
@@ -225,8 +225,8 @@ def _largest_change(right: Array, runs: Sequence[Array]) -> Array:
         low = high = alike[0].astype(np.float64)
         changes = np.abs(high - wide)
         # One run at a time, as outputs may be large.
-        for each in alike[1:]:
-            values = each.astype(np.float64)
+        for array in alike[1:]:
+            values = array.astype(np.float64)
             low, high = np.minimum(low, values), np.maximum(high, values)
             changes = np.maximum(changes, np.abs(values - wide))
         # A few runs may all round to the same number, so the difference counts as at least one rounding.

@@ -34,7 +34,7 @@ def keep_outputs(kept: KeptValues, key: str, run: ReferenceRun, outputs: Referen
     to be said again; arguments as of ``kept_outputs``."""
     if outputs.has_warned:
         return
-    if sum(each.nbytes for each in (*outputs.arrays, *outputs.scales)) <= _MOST_BYTES:
+    if sum(array.nbytes for array in (*outputs.arrays, *outputs.scales)) <= _MOST_BYTES:
         kept.keep(_key(key, run), pickle.dumps(outputs, pickle.HIGHEST_PROTOCOL), [], [])
 
 

@@ -99,7 +99,7 @@ def _model_of(node: NodeProto, editor: GraphEditor, model: ModelProto) -> ModelP
 
 def _kind(node: NodeProto, alone: ModelProto) -> bytes:
     """What nodes that ONNX Runtime creates alike have in common: all but the names."""
-    types = [each.type.SerializeToString() for each in alone.graph.input]
+    types = [value.type.SerializeToString() for value in alone.graph.input]
     values = [initializer.raw_data or initializer.SerializeToString() for initializer in alone.graph.initializer]
     attributes = [attribute.SerializeToString() for attribute in node.attribute]
     return b"\0".join([node.op_type.encode(), node.domain.encode(), *attributes, *types, *values])

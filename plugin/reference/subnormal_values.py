@@ -72,7 +72,7 @@ def subnormal_values(path: Path, prepared: Path | bytes, feeds: Mapping[str, Arr
     names = _values(model)
     if len(names) > _MOST_VALUES:
         return ""
-    known = {each.name for each in model.graph.output}
+    known = {value.name for value in model.graph.output}
     model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names if name not in known)
     reference = ReferenceModel(model.SerializeToString(), optimises=False, cuts=False)
     arrays = dict(zip(reference.output_names, reference(feeds), strict=True))

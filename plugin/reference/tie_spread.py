@@ -110,7 +110,7 @@ def _float_error(outputs: list[Array], right: list[Array], scales: list[Array]) 
     """Relative error of the float outputs only: integer outputs must be equal, so no bound is measured for them."""
     rows = zip(outputs, right, scales, strict=True)
     floats = [row for row in rows if np.issubdtype(row[1].dtype, np.floating)]
-    return max((output_error(output, each, scale=scale) for output, each, scale in floats), default=0.0)
+    return max((output_error(output, array, scale=scale) for output, array, scale in floats), default=0.0)
 
 
 def _add_noise(model: ModelProto) -> str:

@@ -57,7 +57,7 @@ def candidates_of(result: TaskResult | None, chosen: str | None) -> tuple[Candid
         chosen: descriptor of the variant that the layer runs; None if the whole model is lowered as one.
     """
     tried = [] if result is None else [_tried(variant, result, chosen) for variant in result.variants]
-    tried.sort(key=lambda each: (each.seconds is None, each.seconds or 0.0, each.variant))
+    tried.sort(key=lambda candidate: (candidate.seconds is None, candidate.seconds or 0.0, candidate.variant))
     return tuple(tried)
 
 
@@ -108,7 +108,9 @@ def _reason(measurement: Measurement, seconds: float | None, result: TaskResult,
 
 
 def _seconds_of(name: str, result: TaskResult) -> float | None:
-    found = [variant for variant in result.variants if variant.key.variant == name and variant.status is Status.OK]
-    if not found:
+    measurements = [
+        variant for variant in result.variants if variant.key.variant == name and variant.status is Status.OK
+    ]
+    if not measurements:
         return None
-    return found[0].time if result.stock_seconds is None else found[0].time_at(result.stock_seconds)
+    return measurements[0].time if result.stock_seconds is None else measurements[0].time_at(result.stock_seconds)

@@ -51,7 +51,7 @@ def _model(subject: Subject) -> dict[str, Any]:
         "model": manifest.model,
         "facts": _facts(subject),
         "unsplit": plan.unsplit,
-        "inputs": [{"name": each.name, "type": str(each)} for each in manifest.inputs],
+        "inputs": [{"name": spec.name, "type": str(spec)} for spec in manifest.inputs],
         "outputs": [{"name": output.name, "type": str(output)} for output in manifest.outputs],
         "returned": [list(output) for output in subject.network.outputs] if subject.network else [],
         "layers": layers,
@@ -174,5 +174,5 @@ def _facts(subject: Subject) -> list[list[str]]:
 
 
 def _change(change: Change) -> dict[str, Any]:
-    sides = [{**asdict(each), "total": each.total} for each in (change.first, change.second)]
+    sides = [{**asdict(side), "total": side.total} for side in (change.first, change.second)]
     return {"nodes": list(change.nodes), "differs": change.differs, "cost": change.cost, "sides": sides}

@@ -72,7 +72,7 @@ def compare_plans(first: Plan, second: Plan) -> tuple[Change, ...]:
     Predicted times of both are compared if any layer of either has no time in the network.
     """
     sides = (first, second)
-    in_place = all(_seconds_in_place(each) is not None for plan in sides for each in plan.layers)
+    in_place = all(_seconds_in_place(choice) is not None for plan in sides for choice in plan.layers)
     groups = nx.Graph()
     for plan in sides:
         for layer in plan.layers:

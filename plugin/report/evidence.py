@@ -65,9 +65,9 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
     chosen = {(layer.task, layer.variant) for layer in plan.layers}
     place = max(places, key=lambda each: (_share(chosen, places[each]), each in here, _newest(places[each])))
     latest = _of_latest_calls(places[place])
-    found = {each.variants[0].key.task: each for each in _on_each_device(latest)}
-    measured = {} if limit is None else {limit.case.key: _by_name(found.get(limit.case.key))}
-    return Evidence(found, limit.per_second(measured) if limit else None, place[0])
+    results = {result.variants[0].key.task: result for result in _on_each_device(latest)}
+    measured = {} if limit is None else {limit.case.key: _by_name(results.get(limit.case.key))}
+    return Evidence(results, limit.per_second(measured) if limit else None, place[0])
 
 
 def _share(chosen: Set[tuple[str, str]], measurements: Iterable[Measurement]) -> int:
@@ -85,11 +85,11 @@ def _share(chosen: Set[tuple[str, str]], measurements: Iterable[Measurement]) ->
 def _of_latest_calls(measurements: Iterable[Measurement]) -> Iterable[Measurement]:
     """Measurements by the tasks' own keys: of a task of open sizes those for the calls that were measured last."""
     by_task: dict[str, dict[str, list[Measurement]]] = {}
-    for each in measurements:
-        by_task.setdefault(each.key.task_key, {}).setdefault(each.key.task, []).append(each)
+    for measurement in measurements:
+        by_task.setdefault(measurement.key.task_key, {}).setdefault(measurement.key.task, []).append(measurement)
     for task, by_calls in by_task.items():
-        for each in max(by_calls.values(), key=_newest):
-            yield replace(each, key=replace(each.key, task=task))
+        for measurement in max(by_calls.values(), key=_newest):
+            yield replace(measurement, key=replace(measurement.key, task=task))
 
 
 def _newest(measurements: Iterable[Measurement]) -> float:
@@ -98,15 +98,15 @@ def _newest(measurements: Iterable[Measurement]) -> float:
 
 def _on_each_device(measurements: Iterable[Measurement]) -> Iterable[TaskResult]:
     """Results by task; of a task that two devices were measured on, the best of both."""
-    found: dict[str, TaskResult] = {}
+    results: dict[str, TaskResult] = {}
     for task_result in task_results(measurements):
         key = task_result.variants[0].key.task
-        found[key] = _joined(found[key], task_result) if key in found else task_result
-    return found.values()
+        results[key] = _joined(results[key], task_result) if key in results else task_result
+    return results.values()
 
 
 def _joined(first: TaskResult, second: TaskResult) -> TaskResult:
-    best = min((first, second), key=lambda each: float("inf") if each.seconds is None else each.seconds)
+    best = min((first, second), key=lambda result: float("inf") if result.seconds is None else result.seconds)
     return TaskResult(best.best, best.seconds, best.stock_seconds, (*first.variants, *second.variants))
 
 

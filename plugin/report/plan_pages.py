@@ -63,7 +63,7 @@ def plan_pages(path: Path, subjects: Sequence[Subject]) -> Iterator[tuple[Path, 
         yield page, report_page([subject])
     rows = "\n".join(_row(page.name, subject) for page, subject in zip(paths, subjects, strict=True))
     title = html.escape(subjects[0].manifest.model)
-    yield path, re.sub("%%(title|rows)%%", lambda found: title if found[1] == "title" else rows, _PAGE)
+    yield path, re.sub("%%(title|rows)%%", lambda match: title if match[1] == "title" else rows, _PAGE)
 
 
 def _row(page: str, subject: Subject) -> str:

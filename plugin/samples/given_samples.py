@@ -130,10 +130,10 @@ def _is_float(spec: TensorSpec) -> bool:
 
 
 def _files_of(directory: Path) -> list[Path]:
-    found = sorted(path for path in directory.iterdir() if path.suffix in SAMPLE_SUFFIXES and path.is_file())
-    if not found:
+    paths = sorted(path for path in directory.iterdir() if path.suffix in SAMPLE_SUFFIXES and path.is_file())
+    if not paths:
         raise UsageError(f"'{directory}' holds no samples, .npz or .npy files were expected")
-    return found
+    return paths
 
 
 def _opened(path: Path, specs: Sequence[TensorSpec]) -> _SampleFile:

@@ -39,12 +39,12 @@ def passed_inputs(manifest: Manifest, given: Mapping[str, int]) -> list[TensorSp
         sizes |= {(place.input, place.axis): chosen for place in size.places}
     (plain, *_) = manifest.passing_signatures
     axes = {cache.input: cache.axis for cache in manifest.caches}
-    found = []
+    specs = []
     for spec in plain.inputs:
         known = {axes[spec.name]: sizes[spec.name, 0] - caches[spec.name]} if spec.name in axes else {}
         shape = [sizes.get((spec.name, axis), old) if old is None else old for axis, old in enumerate(spec.shape)]
-        found.append(replace(spec, shape=tuple(known.get(axis, size) for axis, size in enumerate(shape))))
-    return found
+        specs.append(replace(spec, shape=tuple(known.get(axis, size) for axis, size in enumerate(shape))))
+    return specs
 
 
 def passed_feeds(manifest: Manifest, specs: list[TensorSpec]) -> dict[str, Array]:

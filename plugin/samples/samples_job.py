@@ -52,7 +52,7 @@ def look_at(prepared: Path | bytes, source: SampleSource) -> Look:
     except SartorError:
         return Look()
     doubts = doubts_of(reference, found, names)
-    outputs = {name: [each[index] for each in found] for index, name in enumerate(reference.output_names)}
+    outputs = {name: [arrays[index] for arrays in found] for index, name in enumerate(reference.output_names)}
     varying = {name: values for name, values in outputs.items() if name in names}
     return Look(doubts, len(found), oddities(united(seen), varying, doubts.unchecked))
 

@@ -38,12 +38,12 @@ def read_size(option: str, text: str) -> int:
 
 
 def _read(option: str, text: str, units: Mapping[str, float], example: str) -> float:
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)", text)
-    if not found or found[2] not in units or len(found[1]) > 20:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)", text)
+    if not match or match[2] not in units or len(match[1]) > 20:
         raise UsageError(
             f"{option} '{text}' cannot be read, expected a number and one of {', '.join(units)}: {example}"
         )
-    return float(found[1]) * units[found[2]]
+    return float(match[1]) * units[match[2]]
 
 
 def show_size(size: int) -> str:

@@ -44,8 +44,8 @@ class SizeRange:
         Raises:
             UsageError: if no two sizes are in the range, or it begins below one.
         """
-        found = _RANGE.fullmatch(text)
-        return None if found is None else SizeRange(int(found[1]), int(found[2]), int(found[3] or 1))
+        match = _RANGE.fullmatch(text)
+        return None if match is None else SizeRange(int(match[1]), int(match[2]), int(match[3] or 1))
 
     def __str__(self) -> str:
         """The range as ``parse`` reads it."""

@@ -71,10 +71,10 @@ def fraction(name: str, value: object, expected: str) -> float:
         UsageError: if it is not; the message names the field and its valid values.
     """
     if isinstance(value, str):
-        found = _PERCENT.fullmatch(value)
-        if found is None or float(found[1] or 0) > 100:
+        match = _PERCENT.fullmatch(value)
+        if match is None or float(match[1] or 0) > 100:
             raise refusal(name, value, "a percentage up to 100% such as 3%, or 0")
-        return float(found[1] or 0) / 100
+        return float(match[1] or 0) / 100
     return number(name, value, expected, lambda given: 0 <= given <= 1)
 
 

@@ -69,17 +69,19 @@ def tuned_plan(
     if config.calibration is not None:
         check_shapes(imported, config.calibration, shapes)
     with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
-        found = find_variants(imported, config, bench)
-    rejections = found.candidates.rejections
+        candidacy = find_variants(imported, config, bench)
+    rejections = candidacy.candidates.rejections
     if not is_measured:
-        recipe = _predicted(found, config, bench, output)
-        return Made(config.target, config.shapes, found.imported, recipe, recipe.plan, rejections=rejections)
+        recipe = _predicted(candidacy, config, bench, output)
+        return Made(config.target, config.shapes, candidacy.imported, recipe, recipe.plan, rejections=rejections)
     with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
-        tuned = tune_network(found, config, bench, output.parent, whole=False)
+        tuned = tune_network(candidacy, config, bench, output.parent, whole=False)
         builder, runner = tuned.builder, tuned.runner
         refined, run = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, builder, runner))
-    plan = _beside_stock(refined, tuned, found, config, bench)
-    return Made(config.target, config.shapes, found.imported, refined.recipe, plan, run, runner, rejections=rejections)
+    plan = _beside_stock(refined, tuned, candidacy, config, bench)
+    return Made(
+        config.target, config.shapes, candidacy.imported, refined.recipe, plan, run, runner, rejections=rejections
+    )
 
 
 def replayed_plan(

@@ -68,13 +68,13 @@ def open_places(base: CompileConfig, targets: Sequence[Target], stack: ExitStack
     pool, directory = stack.enter_context(open_workspace(targets[0], base.jobs, end=end))
     for each in targets[1:]:
         check_target(each, pool)
-    found, stores = {}, dict[str | None, Store]()
+    places, stores = {}, dict[str | None, Store]()
     for each in targets:
         hardware = own_hardware(each.device)
         if hardware not in stores:
             stores[hardware] = stack.enter_context(Store.open(base.database, goes_on=True, hardware=hardware))
-        found[str(each)] = Place(replace(base, target=each), pool, directory, stores[hardware], Machines())
-    return found
+        places[str(each)] = Place(replace(base, target=each), pool, directory, stores[hardware], Machines())
+    return places
 
 
 def _elsewhere(config: CompileConfig, stack: ExitStack) -> Place:

@@ -115,12 +115,12 @@ def _compile(
         check_files(model, output, config, publication.others, imported.external)
         sharing = replace(bench, time=time.part(2))
         with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
-            found = find_variants(imported, config, bench)
-            first = _make(found, replace(config, objective=Objective.COLD, pareto=None), sharing, output.parent)
-            later = _make(found, replace(config, objective=Objective.LATENCY), bench, output.parent)
-            staged = _staged(first, later, found.imported, config, bench, output, publication)
+            candidacy = find_variants(imported, config, bench)
+            first = _make(candidacy, replace(config, objective=Objective.COLD, pareto=None), sharing, output.parent)
+            later = _make(candidacy, replace(config, objective=Objective.LATENCY), bench, output.parent)
+            staged = _staged(first, later, candidacy.imported, config, bench, output, publication)
         artifact = replace(staged, size=publication.place_of(output).stat().st_size, others=pool.others)
-        return replace(artifact, pareto=later.tuned.pareto, rejections=found.candidates.rejections)
+        return replace(artifact, pareto=later.tuned.pareto, rejections=candidacy.candidates.rejections)
 
 
 def _check(config: CompileConfig) -> None:
@@ -241,7 +241,7 @@ def _joined(
 
 def manifest_of(first: Recipe, later: Recipe, imported: ImportedModel, config: CompileConfig) -> Manifest:
     """The manifest of a file with two plans, of which the second has no weights of its own yet."""
-    own, other = (Manifest.from_json(each.manifest(imported, config.header)) for each in (first, later))
+    own, other = (Manifest.from_json(recipe.manifest(imported, config.header)) for recipe in (first, later))
     return replace(
         own,
         features=tuple(sorted({*own.features, *other.features})),

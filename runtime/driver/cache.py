@@ -51,9 +51,9 @@ class Cache:
             FieldError: if they are not those of a cache.
         """
         fields = Fields(content, where)
-        found = Cache(fields.take("input", text), fields.take("output", text), fields.take("axis", whole))
+        cache = Cache(fields.take("input", text), fields.take("output", text), fields.take("axis", whole))
         fields.end()
-        return found
+        return cache
 
     def spec(self, kept: TensorSpec) -> TensorSpec:
         """The cache as callers have it; ``kept`` is how the module has it."""

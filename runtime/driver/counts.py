@@ -54,12 +54,12 @@ def counted_axis(name: str) -> CountedAxis | None:
 
 def find_cuts(names: Sequence[str]) -> dict[int, Cut]:
     """How outputs are cut, by index; ``names`` are those of all outputs of a module."""
-    found = {}
+    cuts = {}
     for index, name in enumerate(names):
         counted = counted_axis(name)
         if counted is not None and counted.output in names:
-            found[names.index(counted.output)] = Cut(counted.axis, index)
-    return found
+            cuts[names.index(counted.output)] = Cut(counted.axis, index)
+    return cuts
 
 
 def check_counts(specs: Sequence[TensorSpec]) -> None:
@@ -101,11 +101,11 @@ def cut_outputs(names: Sequence[str], arrays: Sequence[Array]) -> list[Array]:
 
 def to_host(outputs: Sequence[DeviceArray], selected: Sequence[int], cuts: Mapping[int, Cut]) -> list[Array]:
     """The selected ones of all outputs, cut to size."""
-    found = []
+    arrays = []
     for index in selected:
         array, cut = outputs[index].to_host(), cuts.get(index)
-        found.append(array if cut is None else cut_output(array, cut.axis, outputs[cut.counted].to_host()))
-    return found
+        arrays.append(array if cut is None else cut_output(array, cut.axis, outputs[cut.counted].to_host()))
+    return arrays
 
 
 def cut_output(array: Array, axis: int, count: Array) -> Array:

@@ -149,10 +149,10 @@ def _open(settings: DeviceSettings) -> NativeDevice:
 
 
 def _find_gpu(settings: DeviceSettings) -> DriverDevice:
-    found = driver_devices(settings.kind)
-    if settings.number >= len(found):
-        raise DeviceError(f"there is no device '{settings}': the driver lists {len(found)}")
-    return found[settings.number]
+    devices = driver_devices(settings.kind)
+    if settings.number >= len(devices):
+        raise DeviceError(f"there is no device '{settings}': the driver lists {len(devices)}")
+    return devices[settings.number]
 
 
 def tool_device(settings: DeviceSettings) -> str:

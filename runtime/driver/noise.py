@@ -81,12 +81,12 @@ class NoiseSource:
         Raises:
             UsageError: if the shape of one is not known.
         """
-        missing = [each for each in self._noise if each.name not in feeds]
+        missing = [noise for noise in self._noise if noise.name not in feeds]
         if not missing:
             return feeds
         shapes = {spec.name: spec.shape for spec in specs}
         with self._lock:
-            drawn = {each.name: each.draw(self._random[each.name], _static(each, shapes)) for each in missing}
+            drawn = {noise.name: noise.draw(self._random[noise.name], _static(noise, shapes)) for noise in missing}
         return {**feeds, **drawn}
 
 

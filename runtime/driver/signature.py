@@ -121,8 +121,8 @@ class TensorSpec:
             return np.dtype(self.dtype)
         import ml_dtypes
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.dtype))
-        return found
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.dtype))
+        return dtype
 
     @property
     def onnx_runtime_type(self) -> str:
@@ -170,11 +170,11 @@ def parse_signature(text: str) -> Signature:
     match = re.fullmatch(_DECLARATION, text.strip().removeprefix("sync "))
     if match is None or not all(re.fullmatch(_VALUES, match[part]) for part in ("inputs", "outputs")):
         raise UsageError(f"the signature '{text}' cannot be read, expected the form {SIGNATURE_EXAMPLE}")
-    found = parse_declaration(text)
-    for specs in (found.inputs, found.outputs):
+    signature = parse_declaration(text)
+    for specs in (signature.inputs, signature.outputs):
         if len({spec.name for spec in specs}) < len(specs):
             raise UsageError(f"the signature '{text}' gives two tensors the same name")
-    return found
+    return signature
 
 
 def _parse_values(text: str) -> tuple[TensorSpec, ...]:

@@ -38,9 +38,9 @@ class State:
             FieldError: if they are not those of a state.
         """
         fields = Fields(content, where)
-        found = State(fields.take("input", text), fields.take("output", text), fields.take("start", listed(number), ()))
+        state = State(fields.take("input", text), fields.take("output", text), fields.take("start", listed(number), ()))
         fields.end()
-        return found
+        return state
 
     def described(self, spec: TensorSpec) -> str:
         """The state in words; ``spec`` is that of its input."""

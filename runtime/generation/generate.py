@@ -126,15 +126,21 @@ class _Decoder:
             for name, array in further.items()
         }
         self._has_begun = False
-        self._inputs = [each for each in session.get_inputs() if each.name not in further]
+        self._inputs = [argument for argument in session.get_inputs() if argument.name not in further]
         ids = [
-            each for each in self._inputs if "int" in each.type and not (_is_place(each.name) or _is_encoded(each.name))
+            argument
+            for argument in self._inputs
+            if "int" in argument.type and not (_is_place(argument.name) or _is_encoded(argument.name))
         ]
-        named = [each for each in ids if each.name == "input_ids"] or ids
+        named = [argument for argument in ids if argument.name == "input_ids"] or ids
         if len(named) != 1 or len(named[0].shape) != 2:
-            raise UsageError(f"the model has no input of tokens; its inputs are {[each.name for each in self._inputs]}")
+            raise UsageError(
+                f"the model has no input of tokens; its inputs are {[argument.name for argument in self._inputs]}"
+            )
         self._ids = named[0]
-        if unknown := [each.name for each in self._inputs if each is not self._ids and not _is_place(each.name)]:
+        if unknown := [
+            argument.name for argument in self._inputs if argument is not self._ids and not _is_place(argument.name)
+        ]:
             raise UsageError(
                 f"the model takes '{unknown[0]}' beside tokens, positions and masks; give it by inputs={{…}}, or run "
                 "the session"
@@ -187,21 +193,21 @@ class _Decoder:
         while left:
             room = self._session.most_positions - self._length
             count = next_part(len(left), self._part, self._session.least_prompt_tokens, room)
-            found, left = self._run(left[:count]), left[count:]
-        return found
+            array, left = self._run(left[:count]), left[count:]
+        return array
 
     def _run(self, part: Sequence[int]) -> Array:
         """Run one token, or a part of a prompt; returns the logits behind the last."""
         count = self._part if len(part) > 1 else 1
         filled = [*part, *[part[-1]] * (count - len(part))]
-        given = {each.name: self._given(each, filled) for each in self._inputs}
+        given = {argument.name: self._given(argument, filled) for argument in self._inputs}
         feeds: Feeds = {**given, **self._further}
         if count > 1:
-            (found,) = self._session.run_last([self._logits], feeds, len(part))
+            (array,) = self._session.run_last([self._logits], feeds, len(part))
         else:
-            (found,) = self._session.run([self._logits], feeds)
+            (array,) = self._session.run([self._logits], feeds)
         self._length += len(part)
-        return np.asarray(found[0, -1])
+        return np.asarray(array[0, -1])
 
     def _given(self, value: NodeArg, tokens: Sequence[int]) -> Array:
         """An input of a call: the tokens, their positions, or a mask that hides no position."""

@@ -81,5 +81,5 @@ class Sampling:
     def _penalise(self, scores: Logits, occurred: Iterable[int]) -> None:
         tokens = np.array(sorted(set(occurred)), np.int64)
         tokens = tokens[tokens < len(scores)]
-        found = scores[tokens]
-        scores[tokens] = np.where(found > 0, found / self.repetition_penalty, found * self.repetition_penalty)
+        array = scores[tokens]
+        scores[tokens] = np.where(array > 0, array / self.repetition_penalty, array * self.repetition_penalty)

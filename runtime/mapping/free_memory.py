@@ -15,13 +15,13 @@ _CACHED = r"(?m)^inactive_file (\d+)"
 
 def free_bytes() -> int | None:
     """Bytes that the process may still take without others losing theirs; None if the system does not say."""
-    known = [each for each in (_of_machine(), *_of_groups()) if each is not None]
+    known = [group for group in (_of_machine(), *_of_groups()) if group is not None]
     return min(known, default=None)
 
 
 def _of_machine() -> int | None:
-    found = re.search(_AVAILABLE, _text(_MACHINE))
-    return int(found[1]) << 10 if found else None
+    match = re.search(_AVAILABLE, _text(_MACHINE))
+    return int(match[1]) << 10 if match else None
 
 
 def _of_groups() -> list[int | None]:
@@ -32,7 +32,7 @@ def _of_groups() -> list[int | None]:
     own = next((line[3:] for line in _text(_OWN_GROUP).splitlines() if line.startswith("0::")), "")
     folder = _GROUPS / own.lstrip("/")
     inside = [folder, *folder.parents]
-    return [_of_group(each) for each in inside[: len(inside) - len(_GROUPS.parts) + 1]]
+    return [_of_group(path) for path in inside[: len(inside) - len(_GROUPS.parts) + 1]]
 
 
 def _of_group(folder: Path) -> int | None:

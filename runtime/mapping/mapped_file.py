@@ -215,10 +215,10 @@ def _map_anew() -> None:
     """In a forked process: threads that stayed with the parent may hold the lock, or be moving a mapping."""
     global _OPEN, _OPENING
     # What was moved and compared as a whole needs no thread any more, and its pages are shared.
-    whole = {key: each for key, each in _OPEN.items() if each.is_whole}
-    for each in whole.values():
-        each.moving = threading.Lock()
-        each.forget_threads()
+    whole = {key: file for key, file in _OPEN.items() if file.is_whole}
+    for file in whole.values():
+        file.moving = threading.Lock()
+        file.forget_threads()
     _OPEN, _OPENING = WeakValueDictionary(whole), threading.Lock()
 
 
@@ -231,8 +231,8 @@ def map_file(path: Path, handle: int, verify: Verify) -> MappedFile:
     Raises:
         OSError: if it cannot be mapped.
     """
-    found = os.fstat(handle)
-    key = (found.st_dev, found.st_ino, found.st_ctime_ns, *_state(handle))
+    result = os.fstat(handle)
+    key = (result.st_dev, result.st_ino, result.st_ctime_ns, *_state(handle))
     with _OPENING:
         mapped = _OPEN.get(key)
         if mapped is None:
@@ -242,5 +242,5 @@ def map_file(path: Path, handle: int, verify: Verify) -> MappedFile:
 
 def _state(handle: int) -> tuple[int, int]:
     """What changes when a file is written to or cut. Renaming and removing it change neither."""
-    found = os.fstat(handle)
-    return found.st_size, found.st_mtime_ns
+    result = os.fstat(handle)
+    return result.st_size, result.st_mtime_ns

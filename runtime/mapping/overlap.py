@@ -44,13 +44,13 @@ _RUNNING: WeakSet[Overlap] = WeakSet()
 @atexit.register
 def _stop_all() -> None:
     """End the threads before the interpreter does, which would leave what they use behind."""
-    for each in list(_RUNNING):
-        each.stop(is_last=True)
+    for overlap in list(_RUNNING):
+        overlap.stop(is_last=True)
 
 
 def _forget_threads() -> None:
-    for each in list(_RUNNING):
-        each.forget_thread()
+    for overlap in list(_RUNNING):
+        overlap.forget_thread()
 
 
 os.register_at_fork(after_in_child=_forget_threads)

@@ -52,7 +52,7 @@ class KeptStates:
 
     def apart(self, outputs: Sequence[DeviceArray]) -> list[DeviceArray]:
         """Outputs of a call that may have given a state's memory as an output too, which its caller could overwrite."""
-        held = [each.to_host() for each in self.held() if each.shares_host_memory]
+        held = [array.to_host() for array in self.held() if array.shares_host_memory]
         return [self._copied(output) if _share(output, held) else output for output in outputs]
 
     def _copied(self, array: DeviceArray) -> DeviceArray:

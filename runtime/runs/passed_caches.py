@@ -49,7 +49,7 @@ class PassingProgram:
         apart = self._states.apart(
             [from_view(each, self.device, spec) for each, spec in zip(given, specs, strict=True)]
         )
-        by_name = {spec.name: each.view for spec, each in zip(specs, apart, strict=True)}
+        by_name = {spec.name: array.view for spec, array in zip(specs, apart, strict=True)}
         by_name |= {output: upload(kept[input], self.device).view for output, input in self._outputs.items()}
         return [by_name[name] for name in _names(self._plain.outputs)]
 

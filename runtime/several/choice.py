@@ -53,14 +53,14 @@ def chosen_plan(found: Sequence[Alternative], choice: PlanChoice, label: str, le
     """
     device = found[0].device if choice.device is None else choice.device.partition(":")[0]
     own = of_device(found, device, label)
-    levels = [*dict.fromkeys(each.level for each in own)]
+    levels = [*dict.fromkeys(alternative.level for alternative in own)]
     level = choice.level or (level_here(own) if len(levels) > 1 else levels[0])
     if level not in levels:
         raise UsageError(f"{label} has no plan for the level {level} of the {device}, it has {', '.join(levels)}")
-    own = tuple(each for each in own if each.level == level)
+    own = tuple(alternative for alternative in own if alternative.level == level)
     check_known(choice.shapes, own[0].inputs, label)
     wanted = fitting(signatures_of(own, ""), {**choice.inputs, **choice.shapes}, choice.shapes)
-    return next(each for each in own if each.inputs == wanted.inputs)
+    return next(alternative for alternative in own if alternative.inputs == wanted.inputs)
 
 
 def check_known(shapes: Shapes, inputs: Sequence[TensorSpec], label: str) -> None:
@@ -82,16 +82,20 @@ def of_device(found: Sequence[Alternative], device: str, label: str) -> tuple[Al
     Raises:
         DeviceError: if there are none; ``label`` names the file.
     """
-    chosen = tuple(each for each in found if each.device == device)
+    chosen = tuple(alternative for alternative in found if alternative.device == device)
     if not chosen:
-        have = ", ".join(dict.fromkeys(each.device for each in found))
+        have = ", ".join(dict.fromkeys(alternative.device for alternative in found))
         raise DeviceError(f"{label} has no plan for the device '{device}', it has plans for {have}")
     return chosen
 
 
 def signatures_of(found: Sequence[Alternative], entry: str) -> tuple[Signature, ...]:
     """What the plans take and give: one signature for each shape of the inputs, the first plan's first."""
-    return tuple({each.shapes: Signature(entry, each.inputs, each.outputs) for each in found}.values())
+    return tuple(
+        {
+            alternative.shapes: Signature(entry, alternative.inputs, alternative.outputs) for alternative in found
+        }.values()
+    )
 
 
 def fitting(signatures: Sequence[Signature], shapes: Shapes, asked: Container[str] = ()) -> Signature:

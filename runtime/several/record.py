@@ -24,8 +24,8 @@ def plan_prefix(number: int) -> str:
 
 def without_plan(name: str) -> str:
     """The name of code without that of its plan. Plans of a module share equal code, which has the name of one plan."""
-    found = _PLAN.match(name)
-    return name[found.end() :] if found else name
+    match = _PLAN.match(name)
+    return name[match.end() :] if match else name
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Alternative:
             FieldError: if they are not those of a plan.
         """
         fields = Fields(content, where)
-        found = Alternative(
+        alternative = Alternative(
             device=fields.take("device", text),
             level=fields.take("level", text),
             inputs=fields.take("inputs", listed(TensorSpec.read)),
@@ -74,7 +74,7 @@ class Alternative:
             network=fields.take("network", record, {}),
         )
         fields.end()
-        return found
+        return alternative
 
     @property
     def shapes(self) -> str:
@@ -90,12 +90,14 @@ def check_alternatives(
     Raises:
         ValueError: if not, or if two are for the same level and shapes; the message says which.
     """
-    known = {(each.device, each.level, each.shapes) for each in found}
+    known = {(alternative.device, alternative.level, alternative.shapes) for alternative in found}
     if len(known) < len(found):
         raise ValueError("two plans are for the same level and the same shapes")
-    for each in found:
-        if each.device not in devices:
-            raise ValueError(f"a plan is for the device '{each.device}', which is not among the module's devices")
-        for own, specs in ((each.inputs, inputs), (each.outputs, outputs)):
+    for alternative in found:
+        if alternative.device not in devices:
+            raise ValueError(
+                f"a plan is for the device '{alternative.device}', which is not among the module's devices"
+            )
+        for own, specs in ((alternative.inputs, inputs), (alternative.outputs, outputs)):
             if [spec.name for spec in own] != [spec.name for spec in specs]:
-                raise ValueError(f"a plan for '{each.level}' takes or gives other tensors than the module")
+                raise ValueError(f"a plan for '{alternative.level}' takes or gives other tensors than the module")

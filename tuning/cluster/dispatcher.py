@@ -72,7 +72,7 @@ class Dispatcher:
     def withdraw(self, name: str) -> None:
         """Forget a job; its attempts are dropped when they end."""
         self._open.pop(name, None)
-        self._waiting = deque(each for each in self._waiting if each.name != name)
+        self._waiting = deque(job for job in self._waiting if job.name != name)
 
     @property
     def is_idle(self) -> bool:
@@ -143,7 +143,7 @@ class Dispatcher:
         self._attempts.pop(attempt.number, None)
         if self._open.pop(attempt.job.name, None) is None:
             return False
-        self._waiting = deque(each for each in self._waiting if each.name != attempt.job.name)
+        self._waiting = deque(job for job in self._waiting if job.name != attempt.job.name)
         self._paces.append((now - attempt.begun) / attempt.job.weight)
         return True
 
@@ -172,4 +172,4 @@ class Dispatcher:
 
     def stranded(self, machines: Collection[str]) -> list[Job]:
         """Waiting jobs that only a machine may do that is gone."""
-        return [each for each in self._waiting if each.only is not None and each.only not in machines]
+        return [job for job in self._waiting if job.only is not None and job.only not in machines]

@@ -223,18 +223,20 @@ class Farm:
 
     def _look(self) -> None:
         """See which machines are there, and move jobs from those that are not any more."""
-        found = self._link.machines()
-        if found is None:
+        machines = self._link.machines()
+        if machines is None:
             self._lose_all()
-            found = {}
-        for gone in self._machines.keys() - found.keys():
+            machines = {}
+        for gone in self._machines.keys() - machines.keys():
             _LOG.warning("the worker on %s is gone; what it did is done elsewhere", self._machines[gone].name)
             self._known.pop(gone, None)
-        self._machines = dict(found)
-        usable = [name for name, each in found.items() if self._chosen[True](each) and name not in self._unlike]
-        self._roles[True].hosts = {name: found[name].host for name in usable}
-        compiling = [each for each in found.values() if self._chosen[False](each)]
-        places = [f"{each.worker}/{index}" for each in compiling for index in range(each.compilers)]
+        self._machines = dict(machines)
+        usable = [
+            name for name, machine in machines.items() if self._chosen[True](machine) and name not in self._unlike
+        ]
+        self._roles[True].hosts = {name: machines[name].host for name in usable}
+        compiling = [machine for machine in machines.values() if self._chosen[False](machine)]
+        places = [f"{machine.worker}/{index}" for machine in compiling for index in range(machine.compilers)]
         self._roles[False].hosts = dict(zip(places, places, strict=True))
         self._find_home(usable)
         self._compare(usable)

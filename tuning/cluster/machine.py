@@ -89,7 +89,7 @@ class Machine:
         For a CPU it is that of the machine's own measurements. Two machines with one CPU may have unlike GPUs, so these
         are part of it.
         """
-        gpus = [each for each in self.gpus if each.partition(":")[0] == device]
+        gpus = [gpu for gpu in self.gpus if gpu.partition(":")[0] == device]
         return with_gpus(self.hardware.key, gpus)
 
     def runs(self, device: str, isa: str) -> bool:

@@ -69,8 +69,8 @@ def find_party(machines: Iterable[Machine], target: Target, wanted: str | None) 
         UsageError: if several kinds do, or the target must be named.
     """
     usable = _usable(machines, target)
-    kinds = {each.kind: each for each in usable}
-    fitting = {kind: each for kind, each in kinds.items() if wanted is None or _fits(each, wanted)}
+    kinds = {machine.kind: machine for machine in usable}
+    fitting = {kind: machine for kind, machine in kinds.items() if wanted is None or _fits(machine, wanted)}
     listed = "; ".join(sorted(kind.kind_text for kind in kinds.values()))
     if not fitting:
         raise DeviceError(f"no worker's machine is of the kind '{wanted}' that --tune-for names; there are {listed}")
@@ -95,13 +95,13 @@ def _usable(machines: Iterable[Machine], target: Target) -> list[Machine]:
         DeviceError: if there is none.
     """
     code, listed = code_version(), list(machines)
-    same = [each for each in listed if each.code == code]
-    for other in {each.name: each for each in listed if each.code != code}.values():
+    same = [machine for machine in listed if machine.code == code]
+    for other in {machine.name: machine for machine in listed if machine.code != code}.values():
         _LOG.warning("the worker on %s is left out: it runs %s, and this is %s", other.name, other.code, code)
     isa = target.isa or _isa(platform.machine())
-    usable = [each for each in same if each.runs(target.device, isa)]
+    usable = [machine for machine in same if machine.runs(target.device, isa)]
     if not usable:
-        there = "; ".join(sorted({each.kind_text for each in same})) or "none of this version"
+        there = "; ".join(sorted({machine.kind_text for machine in same})) or "none of this version"
         raise DeviceError(
             f"no worker runs code for {target}; start one there by 'sartor worker'; the connected ones are: {there}"
         )

@@ -174,10 +174,10 @@ class FarmBatch(Batch):
         self._names[own] = name
 
     def ready(self) -> list[JobResult]:
-        found = []
+        results = []
         while not self._arrived.empty():
-            found.append(self._taken(*self._arrived.get()))
-        return found
+            results.append(self._taken(*self._arrived.get()))
+        return results
 
     def rest(self) -> Iterator[JobResult]:
         while self._names:

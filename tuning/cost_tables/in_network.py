@@ -52,7 +52,7 @@ class InNetworkTimes:
     @staticmethod
     def mean(found: Sequence[InNetworkTimes]) -> InNetworkTimes:
         """Mean times of each piece over the networks that contain it, which were timed in turn."""
-        return InNetworkTimes(_means(each.layers for each in found), _means(each.adapts for each in found))
+        return InNetworkTimes(_means(times.layers for times in found), _means(times.adapts for times in found))
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ def corrected(tables: Tables, found: InNetworkTimes) -> Tables:
     for key in tables.variants:
         if pairs := _pairs(tables, found, key):
             measured[key] = {
-                name: _moved(each, found.layers.get((key, name)), tables.seconds(key, name), _alike(name, pairs))
-                for name, each in tables.measured[key].items()
+                name: _moved(measurement, found.layers.get((key, name)), tables.seconds(key, name), _alike(name, pairs))
+                for name, measurement in tables.measured[key].items()
             }
     ratios = {kind.target.device: 1.0 for kind in tables.adapts}
     for device in ratios:
@@ -178,8 +178,8 @@ def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[fl
 
 def _shares(name: str) -> int:
     """Workgroups that share the weights of a recurrent layer; 1 for all others."""
-    found = Descriptor.parse(name)
-    return 1 if found is None else found.parameters.get(SHARES, 1)
+    descriptor = Descriptor.parse(name)
+    return 1 if descriptor is None else descriptor.parameters.get(SHARES, 1)
 
 
 def _moved(

@@ -97,9 +97,11 @@ def _shared(layer: Layer, variant: Variant, uses: Mapping[str, int]) -> tuple[tu
 
 def _nothing_usable(layer: Layer, tables: Tables, pinned: bool) -> str:
     if pinned:
-        names = ", ".join(each.descriptor for each, _ in tables.usable(layer.task.key))
+        names = ", ".join(variant.descriptor for variant, _ in tables.usable(layer.task.key))
         return f"no routine of layer '{layer.name}' fits its pins, it has {names}"
-    failures = [each.message for each in tables.measured.get(layer.task.key, {}).values() if each.message]
+    failures = [
+        measurement.message for measurement in tables.measured.get(layer.task.key, {}).values() if measurement.message
+    ]
     return f"no routine of layer '{layer.name}' works: {failures[0] if failures else 'none was measured'}"
 
 
@@ -132,8 +134,8 @@ class _Builder:
         graph = self._graph
         given = {output.source.source for output in graph.outputs if output.source}
         nodes = [
-            Node(INPUT_PREFIX + each.name, (self._fixed(each.type, 0),), each.type.bytes, kept=True)
-            for each in graph.inputs
+            Node(INPUT_PREFIX + value.name, (self._fixed(value.type, 0),), value.type.bytes, kept=True)
+            for value in graph.inputs
         ]
         nodes += [
             Node(layer.name, self._choices(layer), _result_bytes(layer, layer.name in given), layer.name in given)
@@ -159,7 +161,7 @@ class _Builder:
         layer on. Of several results a choice tells the schema of the first alone.
         """
         single = {layer.name: layer.task.results[0] for layer in self._graph.layers if len(layer.task.results) == 1}
-        single |= {INPUT_PREFIX + each.name: each.type for each in self._graph.inputs}
+        single |= {INPUT_PREFIX + value.name: value.type for value in self._graph.inputs}
         choices = {node.name: node.choices for node in nodes}
         schemas = {node.name: {choice.output for choice in node.choices} for node in nodes}
         for edge in (link.edge for link in links):
@@ -210,7 +212,7 @@ class _Builder:
                 problem = self._inside(net).build()
             except InfeasibleError:
                 continue
-            ends = [INPUT_PREFIX + each.name for each in net.graph.inputs]
+            ends = [INPUT_PREFIX + value.name for value in net.graph.inputs]
             yield from childnet_choices(net, problem, ends, OUTPUT_PREFIX + layer.name)
 
     def _inside(self, net: Childnet) -> _Builder:
@@ -247,7 +249,7 @@ class _Builder:
     def _add_adapts(self, link: Link, producer: Node, consumer: Node) -> None:
         outputs = {choice.output for choice in producer.choices}
         inputs = {choice.inputs[link.edge.slot] for choice in consumer.choices}
-        produced, needed = ({each for each in found if not is_inside(each)} for found in (outputs, inputs))
+        produced, needed = ({schema for schema in schemas if not is_inside(schema)} for schemas in (outputs, inputs))
         for written in produced:
             sources = self._schemas_of(link, written)
             for target in needed - {written}:

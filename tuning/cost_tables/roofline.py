@@ -42,10 +42,10 @@ class Limit:
 
         Of all samples the fastest counts: a ceiling is what the machine can do, not what it does on the average.
         """
-        found = measured.get(self.case.key, {}).get(self.case.variants[0].descriptor)
-        if found is None or found.status is not Status.OK:
+        measurement = measured.get(self.case.key, {}).get(self.case.variants[0].descriptor)
+        if measurement is None or measurement.status is not Status.OK:
             return None
-        return self.amount / min(found.samples)
+        return self.amount / min(measurement.samples)
 
 
 def peak_operations(target: Target, threads: int) -> Limit:

@@ -72,11 +72,11 @@ class Tables:
 
     def usable(self, key: str) -> list[tuple[Variant, Measurement]]:
         """Variants of a task that compiled, ran and were right."""
-        found = self.measured.get(key, {})
+        measurements = self.measured.get(key, {})
         return [
-            (variant, found[variant.descriptor])
+            (variant, measurements[variant.descriptor])
             for variant in self.variants[key]
-            if variant.descriptor in found and found[variant.descriptor].status is Status.OK
+            if variant.descriptor in measurements and measurements[variant.descriptor].status is Status.OK
         ]
 
     def error(self, layer: Layer, variant: Variant, measurement: Measurement) -> float:
@@ -105,22 +105,28 @@ class Tables:
         if not variant.traits.rounds_between:
             return 1.0
         usable, rounding = self.usable(key), rounding_of(variant)
-        alike = [(other, each.error) for other, each in usable if rounding_of(other) == rounding and each.error]
+        alike = [
+            (other, measurement.error)
+            for other, measurement in usable
+            if rounding_of(other) == rounding and measurement.error
+        ]
         own = [error for other, error in alike if other.descriptor == variant.descriptor]
         others = [error for other, error in alike if not other.traits.rounds_between]
         return max(1.0, own[0] / max(others, default=_ROUNDOFF)) if own else _MOST_EXCESS
 
     def most_excess(self, key: str, dtype: str) -> float:
         """The largest excess among the usable variants of a type."""
-        return max((self.excess(key, each) for each, _ in self.usable(key) if each.dtype == dtype), default=1.0)
+        return max(
+            (self.excess(key, variant) for variant, _ in self.usable(key) if variant.dtype == dtype), default=1.0
+        )
 
     def seconds(self, key: str, descriptor: str) -> float | None:
         """Time of a variant, corrected for the drift of the machine between runs."""
-        found = self.measured.get(key, {})
-        measurement = found.get(descriptor)
+        measurements = self.measured.get(key, {})
+        measurement = measurements.get(descriptor)
         if measurement is None or measurement.status is not Status.OK:
             return None
-        baseline = found.get(self._first(key, device_in(descriptor)).descriptor)
+        baseline = measurements.get(self._first(key, device_in(descriptor)).descriptor)
         if baseline is None or baseline.status is not Status.OK or baseline is measurement:
             return measurement.time
         return measurement.time_at(baseline.time)

@@ -70,7 +70,7 @@ class BenchmarkCase:
     @property
     def stored_key(self) -> str:
         """The task's key and the calls whose mean time is measured."""
-        return f"{self.key}{CALLS_MARK}{'; '.join(str(each.of) for each in self.calls)}" if self.calls else self.key
+        return f"{self.key}{CALLS_MARK}{'; '.join(str(call.of) for call in self.calls)}" if self.calls else self.key
 
     @property
     def timed(self) -> tuple[CaseCall, ...]:
@@ -84,7 +84,7 @@ class BenchmarkCase:
     def at(self, call: CaseCall) -> BenchmarkCase:
         """The case with the sizes of a call."""
         sizes = call.of.by_name
-        inputs, results = (tuple(each.at(sizes) for each in types) for types in (self.inputs, self.results))
+        inputs, results = (tuple(tensor.at(sizes) for tensor in types) for types in (self.inputs, self.results))
         facts, integers = call.facts, call.integers
         return replace(
             self, inputs=inputs, results=results, facts=facts, integers=integers, calls=(), sizes=call.of.sizes

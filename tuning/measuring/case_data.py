@@ -54,7 +54,7 @@ class CaseData:
         drawn = _all_random(case.weights, allowed[activations:], random, scale) if weights is None else weights
         stored = {variant.traits.weights for variant in case.variants} if weights is None else set()
         few = _of_four_bits if any(map(block_of, stored)) else _of_few_bits if stored - {None} else None
-        self.weights = [few(each) for each in drawn] if few else drawn
+        self.weights = [few(array) for array in drawn] if few else drawn
         self._packed: dict[tuple[Packing, ...], list[Array]] = {}
         self._large: dict[tuple[Packing, ...], list[DeviceArray]] = {}
         self.results: list[Array] = []

@@ -245,7 +245,7 @@ def allowed_error(variant: Variant, max_error: float) -> float:
 
 def layer_scales(reference: Sequence[Array]) -> list[Array]:
     """Scales by which differences from a layer's reference results are divided, one array per result."""
-    return [output_scale(each, lenience=LAYER) for each in reference]
+    return [output_scale(array, lenience=LAYER) for array in reference]
 
 
 def variant_error(

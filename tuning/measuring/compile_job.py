@@ -110,18 +110,18 @@ def _compile_apart(case: BenchmarkCase, target: Target, directory: Path) -> Comp
 
 def _stem(case: BenchmarkCase) -> str:
     """A file name that differs for different variants of one task."""
-    return f"{case.key}-{digest(*(each.descriptor for each in case.variants))}"
+    return f"{case.key}-{digest(*(variant.descriptor for variant in case.variants))}"
 
 
 def _into_one(cases: Sequence[BenchmarkCase], target: Target, path: Path) -> list[CompiledCase]:
     variants = {
         symbol_of(case.key, variant): (case, variant.implementation) for case in cases for variant in case.variants
     }
-    code = lower({name: each for name, (_, each) in variants.items()}, target)
-    pieces = {name: Piece(name, each, code[name]) for name, (_, each) in variants.items()}
+    code = lower({name: implementation for name, (_, implementation) in variants.items()}, target)
+    pieces = {name: Piece(name, implementation, code[name]) for name, (_, implementation) in variants.items()}
     signatures = {
-        name: physical_signature(each, case.inputs, case.weights, case.results)
-        for name, (case, each) in variants.items()
+        name: physical_signature(implementation, case.inputs, case.weights, case.results)
+        for name, (case, implementation) in variants.items()
     }
     short = {name for name, (case, _) in variants.items() if may_be_short(case, is_cpu=target.is_cpu)}
     path.write_bytes(compile_bench(target, pieces, signatures, repeated=short, store=KeptCode.of_user()))

@@ -34,7 +34,7 @@ def first_runs(cases: Iterable[BenchmarkCase], tuner: Tuner, pool: WorkerPool) -
     """
     listed = list(cases)
     known, doubts = _known(listed, tuner), Doubts(pool.is_quiet)
-    holding = {name: each for name, each in known.items() if not doubts.about(each)}
+    holding = {name: measurement for name, measurement in known.items() if not doubts.about(measurement)}
     missing = [left for case in listed if (left := _without(case, holding)).variants]
     if missing and not tuner.is_late:
         _measure(missing, tuner, pool)
@@ -67,8 +67,12 @@ def _known(cases: Iterable[BenchmarkCase], tuner: Tuner) -> dict[tuple[str, str]
         for case in cases
         for variant in case.variants
     }
-    found = tuner.store.get_many(keys.values())
-    return {name: found[key] for name, key in keys.items() if key in found and found[key].status is Status.OK}
+    measurements = tuner.store.get_many(keys.values())
+    return {
+        name: measurements[key]
+        for name, key in keys.items()
+        if key in measurements and measurements[key].status is Status.OK
+    }
 
 
 def _without(case: BenchmarkCase, known: Mapping[tuple[str, str], Measurement]) -> BenchmarkCase:
@@ -84,7 +88,7 @@ def _measure(cases: list[BenchmarkCase], tuner: Tuner, pool: WorkerPool) -> None
     named = [
         {variant.descriptor: modules.get((case.key, variant.descriptor)) for variant in case.variants} for case in cases
     ]
-    files = [{name: path for name, path in each.items() if path is not None} for each in named]
+    files = [{name: path for name, path in paths.items() if path is not None} for paths in named]
     jobs = [
         (str(index), {"case": case, "modules": found, **common})
         for index, (case, found) in enumerate(zip(cases, files, strict=True))

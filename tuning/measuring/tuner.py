@@ -289,9 +289,9 @@ class Tuner:
 
     def _is_doubtful(self, case: BenchmarkCase) -> bool:
         """Whether candidate 0 failed, or a variant differs from it."""
-        found = self.known([case])[case.key]
-        first = found.get(case.variants[0].descriptor)
-        differs = any(each.status is Status.WRONG_RESULT for each in found.values())
+        measurements = self.known([case])[case.key]
+        first = measurements.get(case.variants[0].descriptor)
+        differs = any(measurement.status is Status.WRONG_RESULT for measurement in measurements.values())
         return differs or first is None or first.status is not Status.OK
 
     def _running(self, case: BenchmarkCase) -> BenchmarkCase:

@@ -152,7 +152,7 @@ def planned_memory(net: SplitNetwork, target: Target) -> int | None:
     planned = planned_bytes(module.text, target.of(device))
     if planned is None:
         return None
-    return module.weight_bytes + sum(each.type.bytes for each in net.graph.inputs) + planned
+    return module.weight_bytes + sum(value.type.bytes for value in net.graph.inputs) + planned
 
 
 def stitchings(
@@ -168,8 +168,8 @@ def stitchings(
     local = {kind.local for _, kind in adapts_between(net.graph, net.variants, home)}
     kinds = sorted(kind for kind in local if kind is not None)
     chosen = {
-        name: (prefix + symbol, each if with_code else without_code(each))
-        for name, (symbol, each) in _chosen(net).items()
+        name: (prefix + symbol, implementation if with_code else without_code(implementation))
+        for name, (symbol, implementation) in _chosen(net).items()
     }
     return {
         device: _stitching(
@@ -203,7 +203,7 @@ def _stitching(
     return Stitching(
         entries=tuple(entries),
         pieces={name: Piece(each, implementations[each], code[each]) for name, (each, _) in chosen.items()},
-        adapts={kind: Piece(symbol, each, code[symbol]) for kind, (symbol, each) in adapts.items()},
+        adapts={kind: Piece(symbol, implementation, code[symbol]) for kind, (symbol, implementation) in adapts.items()},
         weights=weights,
         ranges=ranges,
         states=net.states,

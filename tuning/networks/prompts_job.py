@@ -52,7 +52,9 @@ def build_prompts(
     Raises:
         CompileError: with IREE's diagnostic.
     """
-    one, other = (next(iter(stitchings(each.net, each.weights, target).values())) for each in (tokens, prompts))
+    one, other = (
+        next(iter(stitchings(network.net, network.weights, target).values())) for network in (tokens, prompts)
+    )
     last = last_layers(one, other)
     manifest = _told(manifest, (tokens.seconds, prompts.seconds), frozenset() if last is None else last.names)
     joined = join_prompts(one, other, target, manifest.to_json(), packed_file(files.module), last)

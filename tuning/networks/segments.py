@@ -24,7 +24,7 @@ def segments_of(entries: Sequence[Entry], first: str, outputs: Sequence[NetworkV
         Segment(
             entry=entry.name,
             device=entry.device,
-            inputs=tuple(each.name for each in entry.inputs),
+            inputs=tuple(port.name for port in entry.inputs),
             outputs=tuple(known.get(output.name) or _port_spec(output) for output in entry.outputs),
             part=part_name(entry.device, first),
         )

@@ -94,8 +94,8 @@ def load_ahead(known: Callable[[], object] = lambda: None, *, trains: bool = Tru
 def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:
     """The samples of the newest measurements, as many as a model is trained on."""
     newest = sorted(measurements, key=lambda measurement: -measurement.created)
-    found = (sample for each in newest if (sample := Sample.of(each)) is not None)
-    return [sample for sample, _ in zip(found, range(_MOST_SAMPLES), strict=False)]
+    samples = (sample for each in newest if (sample := Sample.of(each)) is not None)
+    return [sample for sample, _ in zip(samples, range(_MOST_SAMPLES), strict=False)]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,9 @@ class FoundSoFar:
         first = measured.get(case.variants[0].descriptor)
         if first is None or first.status is not Status.OK:
             return
-        right = [each.time_at(first.time) for each in measured.values() if each.status is Status.OK]
+        right = [
+            measurement.time_at(first.time) for measurement in measured.values() if measurement.status is Status.OK
+        ]
         self._best[case.key], self._stock[case.key] = min(right), first.time
 
     @property

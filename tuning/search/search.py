@@ -50,7 +50,7 @@ class VariantSearch:
         """The first round: candidate 0 and the best variants by prediction, except those that are ``known``."""
         found = self._informed() if self.shipped else self._uninformed()
         guesses = {task.key: (task.variants[0], *found[task.key]) for task in self.tasks}
-        names = {key: [each.descriptor for each in listed] for key, listed in guesses.items()}
+        names = {key: [variant.descriptor for variant in listed] for key, listed in guesses.items()}
         return _new({key: tuple(dict.fromkeys(listed)) for key, listed in names.items()}, known)
 
     def later(self, known: Times, spent: float) -> dict[str, tuple[str, ...]]:
@@ -104,10 +104,10 @@ class VariantSearch:
 
     def _measured(self, known: Times) -> list[Sample]:
         return [
-            Sample(task.facts, each, seconds)
+            Sample(task.facts, variant, seconds)
             for task in self.tasks
-            for each, seconds in working_times(known, task)
-            if not each.traits.is_free
+            for variant, seconds in working_times(known, task)
+            if not variant.traits.is_free
         ]
 
     def _uninformed(self) -> dict[str, list[DescribedVariant]]:
@@ -121,7 +121,7 @@ class VariantSearch:
         if model is None:
             return self._uninformed()
         own = CostModel.fit(self.samples)
-        seen = {kin(each.variant) for each in self.shipped}
+        seen = {kin(sample.variant) for sample in self.shipped}
         known = {task.key: [variant for variant in task.variants[1:] if kin(variant) in seen] for task in self.tasks}
         seconds = {task.key: task.count * fastest(task.facts, known[task.key], model) for task in self.tasks}
         total = sum(seconds.values()) or 1.0
@@ -147,14 +147,14 @@ class VariantSearch:
     def _guesses(
         self, task: Searched, variants: Sequence[DescribedVariant], model: CostModel | None
     ) -> Iterator[DescribedVariant]:
-        for listed in groups(variants, lambda each: each.format_class):
+        for listed in groups(variants, lambda variant: variant.format_class):
             if model is None:
                 picks = [*leaders(task.facts, listed, self.core)]
             else:
                 # Trees cannot extrapolate to sizes that no measured layer had, and few networks are measured in
                 # narrower types. So the analytic model's choice is added.
                 # Filters in fewer bytes are chosen for what they save when they are read, not for speed alone.
-                others = [each for each in listed if each.traits.instruction or _reads_less(each.traits)]
+                others = [variant for variant in listed if variant.traits.instruction or _reads_less(variant.traits)]
                 picks = [
                     *model.ranked(task.facts, listed)[: self.settings.first],
                     *leaders(task.facts, others, self.core),

@@ -100,7 +100,11 @@ class SearchRun:
             known = self.tuner.known(self.cases)
             # What was disturbed the next compilation searches: times beside other programs choose other variants.
             disturbed = {case.key for case in contested(open_cases, known)}
-            disturbed |= {key for key, found in known.items() if any(each.is_transient for each in found.values())}
+            disturbed |= {
+                key
+                for key, measurements in known.items()
+                if any(measurement.is_transient for measurement in measurements.values())
+            }
             ended = [case for case in open_cases if case.key not in disturbed]
             self.tuner.store.put_many(self._end(case, self.settings.until) for case in ended)
         return self.tuner.known(self.cases)
@@ -147,7 +151,7 @@ class SearchRun:
             judged = known[case.key].get(first.descriptor)
             if judged is not None and judged.status is Status.WRONG_RESULT:
                 compiled = [other for other in others if self.tuner.has_compiled(case, other.descriptor)]
-                right = [each for each in compiled if each.descriptor in _ok(known[case.key])]
+                right = [variant for variant in compiled if variant.descriptor in _ok(known[case.key])]
                 found += [replace(case, variants=(first, *right))] if right else []
         return found
 
@@ -234,7 +238,11 @@ class SearchRun:
         self, picks: Picks, known: Measured, keys: Iterable[str], others: Sequence[BenchmarkCase] = ()
     ) -> None:
         cases = {case.key: case for case in self.cases}
-        unknown = [case for case, found in zip(others, self.tuner.known(others).values(), strict=True) if not found]
+        unknown = [
+            case
+            for case, measurements in zip(others, self.tuner.known(others).values(), strict=True)
+            if not measurements
+        ]
         self.tuner.measure_anew([*(self._beside(cases[key], picks[key], known[key]) for key in keys), *unknown])
 
     def _beside(self, case: BenchmarkCase, picked: Collection[str], known: Mapping[str, Measurement]) -> BenchmarkCase:
@@ -304,7 +312,7 @@ def _size(picks: Picks) -> int:
 
 def _ok(known: Mapping[str, Measurement]) -> dict[str, float]:
     """Seconds of variants that work, by descriptor."""
-    return {name: each.time for name, each in known.items() if each.status is Status.OK}
+    return {name: measurement.time for name, measurement in known.items() if measurement.status is Status.OK}
 
 
 def _contenders(case: BenchmarkCase, known: Mapping[str, Measurement]) -> list[str]:
@@ -318,11 +326,19 @@ def _contenders(case: BenchmarkCase, known: Mapping[str, Measurement]) -> list[s
 
 
 def _samples_in(known: Measured) -> list[Sample]:
-    return [sample for found in known.values() for each in found.values() if (sample := Sample.of(each)) is not None]
+    return [
+        sample
+        for measurements in known.values()
+        for measurement in measurements.values()
+        if (sample := Sample.of(measurement)) is not None
+    ]
 
 
 def _times(known: Measured) -> dict[str, dict[str, float | None]]:
     return {
-        key: {name: each.time if each.status is Status.OK else None for name, each in found.items()}
-        for key, found in known.items()
+        key: {
+            name: measurement.time if measurement.status is Status.OK else None
+            for name, measurement in measurements.items()
+        }
+        for key, measurements in known.items()
     }

@@ -46,7 +46,7 @@ def working_times(known: Times, task: Searched) -> Iterator[tuple[DescribedVaria
 
 def best_time(known: Times, task: Searched, format_class: FormatClass | None = None) -> float | None:
     """Seconds of the fastest measured variant of a task, of one format class or of all; None if none works."""
-    times = [seconds for each, seconds in working_times(known, task) if format_class in (None, each.format_class)]
+    times = [seconds for variant, seconds in working_times(known, task) if format_class in (None, variant.format_class)]
     return min(times, default=None)
 
 

@@ -66,8 +66,8 @@ def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float 
         return _within(problem, k, limits, deadline)
     plans: list[Selection] = []
     for name, attempt in _LADDER:
-        found, doubt = attempt(problem, k, deadline - perf_counter())
-        plans = _merged([*plans, *found], k, perf_counter() - started)
+        selections, doubt = attempt(problem, k, deadline - perf_counter())
+        plans = _merged([*plans, *selections], k, perf_counter() - started)
         if not doubt or (k == 1 and plans and plans[0].optimal):
             break
         _LOG.warning("%s: %s gave no proof: %s", NAME, name, doubt)
@@ -76,9 +76,9 @@ def k_best(problem: Problem, k: int, limits: Limits = UNLIMITED, seconds: float 
 
 def _within(problem: Problem, k: int, limits: Limits, deadline: float) -> list[Selection]:
     """Solve without limits, which is exact if the plans are within them, and otherwise by the integer program."""
-    found, doubt = _by_dprs(problem, k, deadline - perf_counter())
-    if not doubt and all(within(measures(problem, plan.assignment), limits.bounds) for plan in found):
-        return list(found)
+    selections, doubt = _by_dprs(problem, k, deadline - perf_counter())
+    if not doubt and all(within(measures(problem, plan.assignment), limits.bounds) for plan in selections):
+        return list(selections)
     left = deadline - perf_counter()
     return ilp.k_best(problem, k, limits, None if left == math.inf else max(left, 0.0))
 
@@ -96,13 +96,13 @@ def _by_dprs(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection]
 
 
 def _by_ilp(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
-    found = ilp.k_best(problem, k, seconds=None if left == math.inf else left)
-    return found, "" if found[0].optimal else "time is up"
+    selections = ilp.k_best(problem, k, seconds=None if left == math.inf else left)
+    return selections, "" if selections[0].optimal else "time is up"
 
 
 def _by_pbqp(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
-    found = pbqp.select(problem)
-    return [found], "" if k == 1 and found.optimal else "it had to guess"
+    selection = pbqp.select(problem)
+    return [selection], "" if k == 1 and selection.optimal else "it had to guess"
 
 
 def _by_conditioning(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:

@@ -172,8 +172,8 @@ class Store:
         with explained(self._name):
             rows = (self._connection.execute(SELECT_ONE, astuple(each)).fetchone() for each in keys)
             row = next((each for each in rows if each is not None), None)
-        found = None if row is None else self._measurement(row)
-        return self._transient.get(key) if found is None or found.is_transient else found
+        measurement = None if row is None else self._measurement(row)
+        return self._transient.get(key) if measurement is None or measurement.is_transient else measurement
 
     def get_many(self, keys: Iterable[MeasurementKey]) -> Mapping[MeasurementKey, Measurement]:
         """The measurements of ``keys``, in their order; keys without a measurement are missing."""
@@ -203,8 +203,8 @@ class Store:
         Transient failures are kept in memory until the store is closed.
         """
         listed = list(measurements)
-        self._transient |= {each.key: each for each in listed if each.is_transient}
-        rows = [to_row(each) for each in listed if not each.is_transient]
+        self._transient |= {measurement.key: measurement for measurement in listed if measurement.is_transient}
+        rows = [to_row(measurement) for measurement in listed if not measurement.is_transient]
         try:
             self._insert(rows)
         except StoreUnavailableError as error:

@@ -44,12 +44,12 @@ class TaskResult:
 
 def task_results(measurements: Iterable[Measurement]) -> Iterator[TaskResult]:
     """Yield the results by task. ``measurements`` are sorted by key, as ``Store.measurements`` returns them."""
-    for _, group in groupby(measurements, lambda each: each.key.task):
+    for _, group in groupby(measurements, lambda measurement: measurement.key.task):
         variants: dict[tuple[str, str, str, int], list[Measurement]] = defaultdict(list)
-        for each in group:
-            if each.status is not Status.OK or not _PART.search(each.key.variant):
-                key = each.key
-                variants[key.hardware, key.runtime, key.backend, key.threads].append(each)
+        for measurement in group:
+            if measurement.status is not Status.OK or not _PART.search(measurement.key.variant):
+                key = measurement.key
+                variants[key.hardware, key.runtime, key.backend, key.threads].append(measurement)
         for _, listed in sorted(variants.items()):
             yield _result(_latest(listed))
 
@@ -69,15 +69,17 @@ def _result(variants: tuple[Measurement, ...]) -> TaskResult:
     if not correct:
         return TaskResult(None, None, None, variants)
     stock = _stock_seconds(correct)
-    times = [(each.time if stock is None else each.time_at(stock), each) for each in correct]
+    times = [
+        (measurement.time if stock is None else measurement.time_at(stock), measurement) for measurement in correct
+    ]
     seconds, best = min(times, key=lambda pair: pair[0])
     return TaskResult(best, seconds, stock, variants)
 
 
 def _stock_seconds(correct: Sequence[Measurement]) -> float | None:
     """Candidate 0's time. The other variants have baseline samples, candidate 0 has none."""
-    compared = [each for each in correct if each.baseline_samples]
+    compared = [measurement for measurement in correct if measurement.baseline_samples]
     if not compared:
         return None
-    alone = [each for each in correct if not each.baseline_samples]
+    alone = [measurement for measurement in correct if not measurement.baseline_samples]
     return alone[0].time if alone else replace(compared[0], samples=compared[0].baseline_samples).time

@@ -87,8 +87,8 @@ def call_each(
     """
     names = [f"{step} {number}" for number in range(len(arguments))]
     jobs = list(zip(names, arguments, strict=True))
-    found = {result.job_id: result for result in pool.map_unordered(entry_point(function), jobs, timeout)}
-    return [cast(_Result, _value(found[name], step)) for name in names]
+    results = {result.job_id: result for result in pool.map_unordered(entry_point(function), jobs, timeout)}
+    return [cast(_Result, _value(results[name], step)) for name in names]
 
 
 def _value(result: JobResult, step: str) -> object:

@@ -59,7 +59,7 @@ class StoredArrays(Mapping[str, np.ndarray]):
     def listed(self) -> str:
         """Where each array lies in its file, and how, as a text."""
         places = sorted(self._places.items())
-        return str([(name, each.offset, str(each.dtype), each.shape, each.order) for name, each in places])
+        return str([(name, place.offset, str(place.dtype), place.shape, place.order) for name, place in places])
 
     def at(self, path: Path) -> StoredArrays:
         """The same arrays, which are in one file, in a copy of it."""

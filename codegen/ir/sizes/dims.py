@@ -54,7 +54,7 @@ class Extent:
     def of(symbols: Sequence[Symbol], factor: int, offset: int = 0, divisor: int = 1) -> Extent:
         """The formula in lowest terms: two that are equal for all sizes that symbols allow are the same."""
         ordered = tuple(sorted(symbols))
-        step = factor * math.prod(each.multiple for each in ordered)
+        step = factor * math.prod(symbol.multiple for symbol in ordered)
         offset -= offset % math.gcd(step, divisor)
         common = math.gcd(factor, offset, divisor)
         return Extent(ordered, factor // common, offset // common, divisor // common)
@@ -165,7 +165,7 @@ def count_of(dims: Iterable[Dim]) -> Count:
     opened = sorted(each for each in listed if isinstance(each, Extent))
     if (len(opened) < 2 and factor == 1) or not opened:
         return opened[0] if opened else factor
-    if not all(each.is_product for each in opened):
+    if not all(extent.is_product for extent in opened):
         return Product(tuple(opened), factor)
     whole = functools.reduce(Extent.times, opened)
     return Extent.of(whole.symbols, whole.factor * factor, 0, whole.divisor)

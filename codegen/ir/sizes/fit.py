@@ -137,7 +137,7 @@ class Fit:
         return fitting[0]
 
     def _known(self, one: int, other: int) -> Iterator[Extent]:
-        return (each for each in self.known if self._values(each) == (one, other))
+        return (extent for extent in self.known if self._values(extent) == (one, other))
 
     def _multiples(self, one: int, other: int) -> Iterator[Extent]:
         """The products of sizes, with a factor."""
@@ -156,7 +156,7 @@ class Fit:
 
     def _sums(self, one: int, other: int) -> Iterator[Extent]:
         """The symbol or known size, or a multiple, with a small offset, as of a token before a sequence."""
-        known = (each for each in self.known if len(each.symbols) == 1)
+        known = (extent for extent in self.known if len(extent.symbols) == 1)
         for part in filter(self._is_told, (*map(Extent.of_symbol, self.symbols), *known)):
             most, twin = self._values(part)
             factor, rest = divmod(one - other, most - twin) if most != twin else (0, 1)
@@ -171,18 +171,18 @@ class Fit:
     @cached_property
     def _products(self) -> tuple[Extent, ...]:
         """The products of symbols, and of known sizes, that sizes may be multiples of."""
-        known = [each for each in self.known if each.is_product and len(each.symbols) == 1]
+        known = [extent for extent in self.known if extent.is_product and len(extent.symbols) == 1]
         pairs = itertools.combinations_with_replacement(known, _MOST_FACTORS)
-        found = (*_products(self.symbols), *known, *(one.times(other) for one, other in pairs))
-        return tuple(filter(self._is_told, found))
+        extents = (*_products(self.symbols), *known, *(one.times(other) for one, other in pairs))
+        return tuple(filter(self._is_told, extents))
 
     def _is_told(self, part: Extent) -> bool:
         """Whether sizes may follow from a formula: not if sizes that are rounded otherwise are known of its symbols.
 
         A multiple of those may be equal in all imports, and other elsewhere.
         """
-        alike = (each for each in self.known if {*each.symbols} & {*part.symbols})
-        return all(each.rounding == part.rounding for each in alike)
+        alike = (extent for extent in self.known if {*extent.symbols} & {*part.symbols})
+        return all(extent.rounding == part.rounding for extent in alike)
 
     def _values(self, count: Count) -> tuple[int, int]:
         """What a size is in the two imports."""

@@ -121,13 +121,15 @@ class TileFinish:
         filters, scale = self._memories[of.memories[1]], asm.scale_of(self._memories[of.memories[0]])
         start = asm.add(asm.mul(panel.index, of.panel), of.numbers)
         words = asm.vector_type(ir.IntegerType.get_signless(_WORD))
-        shift, found = arith.fptosi(words, arith.negf(scale.zero)), []
+        shift, dequantisations = arith.fptosi(words, arith.negf(scale.zero)), []
         for index in range(panel.vectors):
             here = asm.add(start, index * of.lanes * _FLOAT_BYTES)
             step = asm.load_floats(filters, here)
             total = asm.load_floats(filters, asm.add(here, of.tiling.vectors * of.lanes * _FLOAT_BYTES))
-            found.append(Dequantisation(arith.mulf(step, scale.step), arith.muli(arith.fptosi(words, total), shift)))
-        return found
+            dequantisations.append(
+                Dequantisation(arith.mulf(step, scale.step), arith.muli(arith.fptosi(words, total), shift))
+            )
+        return dequantisations
 
     def _totals(
         self, number: int, pixel: Index, weights: Sequence[Dequantisation] | None, starts: Sequence[ir.Value]

@@ -72,12 +72,12 @@ def tile_tilings(work: TileWork, machine: Machine, element: TileElement) -> list
     if work.positions_join:
         work = replace(work, rows=1, columns=work.rows * work.columns)
     vectors = -(-work.channels // machine.lanes)
-    found = [
+    tilings = [
         tiling
         for lines, tiles, wide in _blocks(work, vectors)
         for tiling in _shared_out(work, machine, element, (lines, tiles, wide))
     ]
-    return list(dict.fromkeys(_keeping_workers_awake(found, work, machine)))
+    return list(dict.fromkeys(_keeping_workers_awake(tilings, work, machine)))
 
 
 def _keeping_workers_awake(found: list[TileTiling], work: TileWork, machine: Machine) -> list[TileTiling]:
@@ -86,7 +86,7 @@ def _keeping_workers_awake(found: list[TileTiling], work: TileWork, machine: Mac
     products = work.batches * work.rows * work.columns * work.channels * work.depth * work.taps
     if machine.threads == 1 or products < _SHORT_PRODUCTS:
         return found
-    return [each for each in found if each.row_groups * each.panel_groups * work.batches > 1] or found
+    return [tiling for tiling in found if tiling.row_groups * tiling.panel_groups * work.batches > 1] or found
 
 
 def _blocks(work: TileWork, vectors: int) -> Iterator[tuple[int, int, int]]:

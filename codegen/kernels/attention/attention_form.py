@@ -215,7 +215,7 @@ def _joined(extents: Sequence[int]) -> tuple[int, ...]:
 
 def _is_product(op: ir.Operation) -> bool:
     """Whether an op multiplies a matrix by another for each batch."""
-    maps = [[getattr(each, "position", None) for each in indexing.results] for indexing in indexing_maps(op)]
+    maps = [[getattr(result, "position", None) for result in indexing.results] for indexing in indexing_maps(op)]
     return maps == [list(dimensions) for dimensions in _PRODUCT]
 
 
@@ -241,9 +241,9 @@ def _stored(product: ir.Value, rewrites: Sequence[Rewrite], loops: Loops) -> tup
 
 def _expanded(product: ir.Value, value: ir.Value, shape: Sequence[int]) -> ir.Value | None:
     """The product in this shape, with batches and heads apart, of which ``value`` is made; None if it has another."""
-    for each in _sources(value):
-        if each != product and tensor_parts(each)[0] == tuple(shape) and _unfolded(each) == product:
-            return each
+    for source in _sources(value):
+        if source != product and tensor_parts(source)[0] == tuple(shape) and _unfolded(source) == product:
+            return source
     return None
 
 

@@ -131,16 +131,16 @@ def attention_layer(
     Raises:
         RejectionError: if there is none.
     """
-    found = attention_of(task)
-    if isinstance(found, Rejected):
-        raise RejectionError(found.reason)
+    attention = attention_of(task)
+    if isinstance(attention, Rejected):
+        raise RejectionError(attention.reason)
     first, _, last = attention_stages(task)
-    one, other = (product_rewrite(each.task) for each in (first, last))
+    one, other = (product_rewrite(stage.task) for stage in (first, last))
     if isinstance(one, Rejected) or isinstance(other, Rejected):
         raise RejectionError("its products cannot be flattened")
     with one.module.context:
         scores, context = ProductLayer.of(one, _PAIR), ProductLayer.of(other, _PAIR)
-        code = _code(task, found, scores, context, (warps, block), instruction)
+        code = _code(task, attention, scores, context, (warps, block), instruction)
     inputs = schemas_of(task.inputs, _layouts(task, one, other), device, storage)
     (output,) = schemas_of(task.results, other.outputs, device, storage)
     return KernelLayer(task, (one, other), inputs, output, code)
@@ -161,7 +161,7 @@ def _code(
     if max(queries, keys, values) >= len(task.inputs) or attention_stages(task)[-1].inputs[probabilities] is not None:
         raise RejectionError("it does not multiply activations, the last by what the softmax computes")
     _check_between(found, scores, context, probabilities)
-    if scores.shape.columns % _PAIR and any(each.vector is not None for each in _read(scores.epilogue)):
+    if scores.shape.columns % _PAIR and any(access.vector is not None for access in _read(scores.epilogue)):
         raise RejectionError("its keys are an odd number, and an operand beside the scores has a number for each")
     shape = context.shape
     tile = ROWS, found.value_columns

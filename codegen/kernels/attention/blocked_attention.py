@@ -123,7 +123,7 @@ class _Scratch(NamedTuple):
             *(vectors, vectors, kernel.queries * kernel.columns, kernel.queries),
         )
         places = asm.scratch(kernel.queries, ir.IntegerType.get_signless(64))
-        panel, scores, largest, sums, totals, bounds = (asm.scratch(each, ir.F32Type.get()) for each in extents)
+        panel, scores, largest, sums, totals, bounds = (asm.scratch(extent, ir.F32Type.get()) for extent in extents)
         return _Scratch(panel, scores, largest, sums, totals, bounds, places)
 
 

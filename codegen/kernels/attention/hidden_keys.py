@@ -34,7 +34,7 @@ _WORD_BITS = 32
 def may_hide_keys(form: AttentionForm) -> bool:
     """Whether scores depend on something that differs from query to query and from key to key, such as a causal mask,
     and never decrease with their products."""
-    read = [each for step in form.steps for each in step.operands if isinstance(each, Strided)]
+    read = [operand for step in form.steps for operand in step.operands if isinstance(operand, Strided)]
     masks = [each for each in read if each.steps[-1] != 0 and each.steps[-2] != 0]
     return bool(masks) and all(map(_grows, form.steps))
 

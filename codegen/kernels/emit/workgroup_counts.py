@@ -34,6 +34,6 @@ def check_groups(groups: tuple[int, int, int], target: Target) -> None:
 @functools.cache
 def _declared(attribute: str) -> tuple[int, ...]:
     """The limits of a GPU, by the attribute of its executables."""
-    found = _DECLARED.search(attribute)
-    counts = _OF_GPU if found is None else map(int, found.groups())
+    match = _DECLARED.search(attribute)
+    counts = _OF_GPU if match is None else map(int, match.groups())
     return tuple(min(count, most) for count, most in zip(counts, _OF_GPU, strict=True))

@@ -195,8 +195,8 @@ class RoundedRows:
         """Store the integers of some vectors of numbers; returns ``total`` with them added."""
         origin = asm.splat(ir.IntegerAttr.get(_integer(32), _LARGE_BITS))
         joined: list[ir.Value] = []
-        for each in numbers:
-            nearest = arith.addf(arith.mulf(each, inverse), _splat(asm, _LARGE))
+        for number in numbers:
+            nearest = arith.addf(arith.mulf(number, inverse), _splat(asm, _LARGE))
             joined.append(arith.subi(arith.bitcast(asm.vector_type(_integer(32)), nearest), origin))
             total = arith.addi(total, joined[-1])
         while len(joined) > 1:

@@ -34,7 +34,9 @@ def refused(machine: Machine, storage: str | None, element: DotElement | None, d
     """
     if element is not None:
         return element.refusal(machine)
-    better = any(each.is_quantised and depth >= each.group for each in _faster(machine, storage, 1))
+    better = any(
+        instruction.is_quantised and depth >= instruction.group for instruction in _faster(machine, storage, 1)
+    )
     return Rejected(f"the CPU has a faster instruction for {storage}") if better else None
 
 
@@ -60,4 +62,8 @@ def has_amx(machine: Machine) -> bool:
 
 def _faster(machine: Machine, storage: str | None, rate: int) -> list[MultiplyInstruction]:
     """Instructions of the CPU for a type that have a higher rate than the given one."""
-    return [each for each in _KNOWN if each.dtype == storage and each.rate > rate and each.exists_on(machine)]
+    return [
+        instruction
+        for instruction in _KNOWN
+        if instruction.dtype == storage and instruction.rate > rate and instruction.exists_on(machine)
+    ]

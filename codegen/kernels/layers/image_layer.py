@@ -67,8 +67,8 @@ class ImageLayer:
         """
         task = rewrite.task
         inputs = tuple(
-            layout_for(each, layout) if len(each.shape) == IMAGE_RANK else plain
-            for each, plain in zip(task.inputs, rewrite.inputs, strict=True)
+            layout_for(tensor, layout) if len(tensor.shape) == IMAGE_RANK else plain
+            for tensor, plain in zip(task.inputs, rewrite.inputs, strict=True)
         )
         result = task.results[0]
         output = PLAIN_IMAGE if in_planes else layout

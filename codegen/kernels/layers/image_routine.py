@@ -87,7 +87,7 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         if self.blocked and any(channel % machine.lanes for channel in self.channels(match)):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
         found = self.tilings(match, machine)
-        return found if isinstance(found, Rejected) else [each.parameters() for each in found]
+        return found if isinstance(found, Rejected) else [sizes.parameters() for sizes in found]
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel for one parameter set.
@@ -101,8 +101,8 @@ class ImageRoutine(StoringKernel, Generic[Match]):
             images = ImageLayer.of(rewrite, self.layout(machine), machine.lanes, in_planes=self.in_planes)
             parts = self.parts(images, match, parameters)
         inputs = tuple(
-            _schema(each, target.device, layout, self.storage)
-            for each, layout in zip(task.inputs, images.inputs, strict=True)
+            _schema(tensor, target.device, layout, self.storage)
+            for tensor, layout in zip(task.inputs, images.inputs, strict=True)
         )
         output = Schema(target.device, self.output or self.storage or task.results[0].dtype, images.output)
         return KernelLayer.of(task, rewrite, inputs, output, parts, self.needs)

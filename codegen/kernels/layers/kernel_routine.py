@@ -85,5 +85,7 @@ class KernelRoutine(ABC):
         """
         machine = required(kernel_machine(task, target))
         rewrites, code = self.parts(task, parameters, machine)
-        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
+        inputs, outputs = (
+            schemas_of(tensors, layouts_of(tensors), target.device) for tensors in (task.inputs, task.results)
+        )
         return KernelLayer(task, tuple(rewrites), inputs, outputs[0], code)

@@ -43,7 +43,7 @@ class ProductRoutine(StoringKernel):
         machine = required(kernel_machine(task, target, self.storage, self.devices))
         shape = required(product_shape(task))
         found = self.tilings(task, shape, machine)
-        return found if isinstance(found, Rejected) else [each.parameters() for each in found]
+        return found if isinstance(found, Rejected) else [sizes.parameters() for sizes in found]
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel of a matrix product.

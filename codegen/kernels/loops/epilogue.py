@@ -125,7 +125,7 @@ class Epilogue:
     def map_accesses(self, change: Callable[[Access], Access]) -> Epilogue:
         """The same epilogue with every access changed."""
         changed = {
-            op: tuple(change(each) if isinstance(each, Access) else each for each in operands)
+            op: tuple(change(operand) if isinstance(operand, Access) else operand for operand in operands)
             for op, operands in self.operands.items()
         }
         return Epilogue(self.chain, changed)
@@ -134,9 +134,9 @@ class Epilogue:
     def reads(self) -> list[Access | str | None]:
         """What each operand is, in order: an access, the text of a constant, or None for a value of the chain."""
         return [
-            each if isinstance(each, Access) else str(each) if isinstance(each, ir.Attribute) else None
+            operand if isinstance(operand, Access) else str(operand) if isinstance(operand, ir.Attribute) else None
             for operands in self.operands.values()
-            for each in operands
+            for operand in operands
         ]
 
     @property
@@ -145,13 +145,13 @@ class Epilogue:
         if self.chain.initial is None:
             return True
         read = [each for each in self.operands[self.chain.initial] if isinstance(each, Access)]
-        return all(each.row == each.column == 0 for each in read)
+        return all(access.row == access.column == 0 for access in read)
 
     @property
     def images(self) -> list[Access]:
         """Accesses to operands of the ops after the root that differ from pixel to pixel."""
         read = [each for op in self.chain.followers for each in self.operands[op] if isinstance(each, Access)]
-        return [each for each in dict.fromkeys(read) if each.column]
+        return [access for access in dict.fromkeys(read) if access.column]
 
     def reads_only(self, access: Access) -> bool:
         """Whether the epilogue reads the memory of an access by this access alone."""
@@ -210,7 +210,7 @@ def check_region(op: ir.Operation) -> None:
         inner = view.operation
         if inner.name != _YIELD and not inner.name.startswith(_VECTOR_DIALECTS):
             raise RejectionError(f"{inner.name} cannot be emitted on vectors")
-        if any(each not in known and constant_of(each) is None for each in inner.operands):
+        if any(operand not in known and constant_of(operand) is None for operand in inner.operands):
             raise RejectionError("the region of an elementwise op uses a value that is not constant")
         known.update(inner.results)
 
@@ -277,7 +277,7 @@ def emit_region(
             return asm.splat(scalar)
         if inner is None or not inner.name.startswith(_VECTOR_DIALECTS):
             raise RejectionError("the region of an elementwise op uses a value that is not constant")
-        return _on_vectors(asm, inner, [known(each) for each in inner.operands])
+        return _on_vectors(asm, inner, [known(operand) for operand in inner.operands])
 
     return known(wanted if wanted is not None else list(block.operations)[-1].operation.operands[0])
 

@@ -151,7 +151,7 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     free = _free(work, machine)
     shapes = register_shapes(rows, columns, vectors, work.depth, free, prepares=work.prepares)
     chosen = [*shapes[:_TRIED], *_small_shape(rows, columns, vectors, work.depth, free, prepares=work.prepares)]
-    found = [_split(work, vectors, each, machine.threads, by_rows=_prefers_rows(work, machine)) for each in chosen]
+    found = [_split(work, vectors, shape, machine.threads, by_rows=_prefers_rows(work, machine)) for shape in chosen]
     other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work, machine))
     return list(dict.fromkeys([*found, other]))
 
@@ -192,8 +192,8 @@ def _small_shape(rows: int, columns: int, vectors: int, depth: int, machine: Mac
     if machine.in_subgroups or rows * columns == 1:
         return []
     sums = machine.accumulators // 2
-    found = {Shape(1, balanced(columns, sums // wide), wide, 2) for wide in _WIDTHS if wide <= min(vectors, sums)}
-    return sorted(found, key=_cost_of_shapes(rows, columns, vectors, depth, machine, prepares=prepares))[:1]
+    shapes = {Shape(1, balanced(columns, sums // wide), wide, 2) for wide in _WIDTHS if wide <= min(vectors, sums)}
+    return sorted(shapes, key=_cost_of_shapes(rows, columns, vectors, depth, machine, prepares=prepares))[:1]
 
 
 def _cost_of_shapes(

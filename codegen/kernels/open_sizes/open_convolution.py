@@ -106,7 +106,7 @@ class OpenConvolution:
         if not self._block:
             raise RejectionError(f"{self._columns} rows of {self.rows.depth} elements do not fit a workgroup")
         made, epilogue = self.product.memories[0], self.product.tiles.nest.epilogue
-        if any(isinstance(each, Access) and each.memory == made for each in epilogue.reads):
+        if any(isinstance(read, Access) and read.memory == made for read in epilogue.reads):
             raise RejectionError("the ops after the product read what it multiplies")
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:

@@ -127,7 +127,7 @@ class _Writer:
         self._of = of
         self._asm = asm
         self._start = start
-        self._image, self._filters = (memories[each] for each in of.buffers)
+        self._image, self._filters = (memories[buffer] for buffer in of.buffers)
         self._space = memories[-1]
         self._memories = [memories[each] for each in of.wiring]
         self._rows, self._columns = of.patches.rows, of.patches.columns

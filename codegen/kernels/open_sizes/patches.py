@@ -89,10 +89,10 @@ class Side:
         input, output = (
             fit.dim(_number(one), _number(two)) for one, two in ((self.input, other.input), (self.output, other.output))
         )
-        found = Side(input, output, self.kernel, self.stride, self.dilation, self.padding, self.is_padded)
-        if found != Side(input, output, other.kernel, other.stride, other.dilation, other.padding, other.is_padded):
+        side = Side(input, output, self.kernel, self.stride, self.dilation, self.padding, self.is_padded)
+        if side != Side(input, output, other.kernel, other.stride, other.dilation, other.padding, other.is_padded):
             raise RejectionError("windows are not the same for all sizes")
-        return found
+        return side
 
 
 @dataclass(frozen=True)

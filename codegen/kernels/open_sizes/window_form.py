@@ -112,7 +112,7 @@ class Locating:
             return Access(argument, 0, 0, self.shape[-1], self.lanes)
         if read[-1:] == [channels] and shape[:-1] == (1,) * (len(shape) - 1) and shape[-1] == self.shape[-1]:
             return Access(argument, 0, 0, 0, self.lanes)
-        if all(each == 1 for each in shape):
+        if all(size == 1 for size in shape):
             return Access(argument, 0, 0, 0, None)
         raise RejectionError("an operand is neither an image of the result's size nor one number for each channel")
 

@@ -127,7 +127,10 @@ class Recurrence:
         Raises:
             RejectionError: if more than the number of steps is known only when it runs.
         """
-        fixed = [(each.batch, each.hidden, each.input_columns, each.is_reversed) for each in (self, twin)]
+        fixed = [
+            (recurrence.batch, recurrence.hidden, recurrence.input_columns, recurrence.is_reversed)
+            for recurrence in (self, twin)
+        ]
         if fixed[0] != fixed[1]:
             raise RejectionError("more than the number of steps is known only when it runs")
         return replace(self, steps=fit.count(_known_count(self.steps), _known_count(twin.steps)))

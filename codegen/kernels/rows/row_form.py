@@ -139,7 +139,7 @@ class RowForm:
             for operand in step.operands
             if operand in self.steps and self.steps[operand].is_wide and self.steps[operand].level < step.level
         ]
-        return [each for each in dict.fromkeys(used) if _element(each) in _KEPT]
+        return [value for value in dict.fromkeys(used) if _element(value) in _KEPT]
 
 
 def row_form(function: ir.Operation) -> RowForm:
@@ -182,7 +182,7 @@ def open_form(one: RowForm, other: RowForm, fit: Fit) -> RowForm:
 
 
 def _open_step(one: Step, other: Step, twins: Mapping[ir.Value, ir.Value], fit: Fit) -> Step:
-    described = [(each.op.name, each.is_wide, each.fold is None, each.level) for each in (one, other)]
+    described = [(step.op.name, step.is_wide, step.fold is None, step.level) for step in (one, other)]
     if described[0] != described[1]:
         raise RejectionError("rows are not computed alike for all sizes")
     operands = zip(one.operands, other.operands, strict=True)

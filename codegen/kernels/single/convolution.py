@@ -68,7 +68,7 @@ def plane_tilings(convolution: Convolution, machine: Machine, *, by_planes: bool
     groups = many_workgroups(height * width // columns, machine.threads)
     vectors = -(-columns // machine.lanes)
     widths = _widths(vectors, convolution.result.shape[_CHANNEL], machine) if by_planes else [1]
-    return [PlaneTiling(width, each) for width in widths for each in dict.fromkeys((groups, 1))]
+    return [PlaneTiling(width, count) for width in widths for count in dict.fromkeys((groups, 1))]
 
 
 def _widths(vectors: int, channels: int, machine: Machine) -> list[int]:
@@ -100,8 +100,8 @@ def _beside(layer: ImageLayer, source: int) -> tuple[str, ...]:
     """Layouts of the activations, of which all images but one lie as ONNX has them."""
     read = zip(layer.inputs, layer.rewrite.task.inputs, strict=True)
     return tuple(
-        layout if index == source or len(each.shape) != IMAGE_RANK else PLAIN_IMAGE
-        for index, (layout, each) in enumerate(read)
+        layout if index == source or len(tensor.shape) != IMAGE_RANK else PLAIN_IMAGE
+        for index, (layout, tensor) in enumerate(read)
     )
 
 

@@ -162,5 +162,5 @@ class _Table:
 
 def _touching(run: TileRun, pixel: int) -> _Range:
     """Taps that touch the image at a pixel of a tile."""
-    found = [segment for segment in run.segments if pixel in segment.pixels]
-    return _Range(found[0].first, found[-1].end) if found else _Range(0, 0)
+    segments = [segment for segment in run.segments if pixel in segment.pixels]
+    return _Range(segments[0].first, segments[-1].end) if segments else _Range(0, 0)

@@ -160,5 +160,5 @@ class Roofline:
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel; ``parameters`` repeat the sizes that it has already."""
-        source, result = (Schema.plain(each, target.device) for each in (*task.inputs, *task.results))
+        source, result = (Schema.plain(tensor, target.device) for tensor in (*task.inputs, *task.results))
         return KernelLayer(task, (Rewrite.plain(task),), (source,), result, self.code)

@@ -63,10 +63,10 @@ def pack_pairs(
     channels, depth, height, width = filters.shape
     if adjoins:
         adjoined = TensorType((channels, width * depth, height, 1), filters.dtype)
-        found = pack_pairs(adjoined, panel, lanes, element)
-        (quantise,) = found.packing
+        packing = pack_pairs(adjoined, panel, lanes, element)
+        (quantise,) = packing.packing
         steps: tuple[Step, ...] = (Transpose((0, 3, 1, 2)), Reshape(adjoined.shape), *quantise.steps)
-        return replace(found, packing=(replace(quantise, steps=steps),))
+        return replace(packing, packing=(replace(quantise, steps=steps),))
     panels, pairs = _counts(depth, height * width, channels, panel, element)
     steps = cut(((panels, panel), (pairs, element.group), (height,), (width,)), (0, 4, 5, 2, 1, 3))
     return _packed(steps, 0, (height, width, pairs), panel, lanes, element)

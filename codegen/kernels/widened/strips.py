@@ -99,7 +99,7 @@ class WidenedStrips:
     @property
     def _elements(self) -> int:
         """Elements of the widened rows of a workgroup."""
-        return max(each.elements for each in (self.main, self.rest) if each is not None)
+        return max(strip.elements for strip in (self.main, self.rest) if strip is not None)
 
     @property
     def workspace(self) -> TensorType | None:

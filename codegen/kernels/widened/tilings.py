@@ -88,12 +88,12 @@ def strip_tilings(work: StripWork, element: WordPairElement, machine: Machine) -
     shapes = _shapes(work, element, machine)
     runs = [shape for shape in _runs(work, machine) if _stay_near(work, shape.vectors, machine)]
     tried = [*runs, *shapes][: max(_TRIED, len(runs) + 2)]
-    found = [_sized(work, shape, machine, SCRATCH_BYTES) for shape in tried]
-    found += [_sized(work, shape, machine, _NEAR_BYTES) for shape in shapes[:1]]
+    tilings = [_sized(work, shape, machine, SCRATCH_BYTES) for shape in tried]
+    tilings += [_sized(work, shape, machine, _NEAR_BYTES) for shape in shapes[:1]]
     filters = 2 * work.pairs * work.channels * element.filter_bytes
     if filters > machine.core.resident_bytes:
-        found += [_by_panels(work, shape, machine) for shape in shapes[:1]]
-    return list(dict.fromkeys(found))
+        tilings += [_by_panels(work, shape, machine) for shape in shapes[:1]]
+    return list(dict.fromkeys(tilings))
 
 
 def _runs(work: StripWork, machine: Machine) -> Iterator[Shape]:

@@ -63,7 +63,7 @@ def concatenation_of(task: Task) -> Concatenation | None:
         if len(result.shape) != IMAGE_RANK or (op.name == _CONCAT and _dimension(op) != _CHANNEL):
             return None
         has_slices = any(each is not None and each.name == SLICE for each in map(defining_op, _images(op)))
-        enlarged = [each for each in map(repetition_of, _images(op)) if each is not None]
+        enlarged = [repetition for repetition in map(repetition_of, _images(op)) if repetition is not None]
         channels = tuple(image.shape[_CHANNEL] for image in images)
         return Concatenation(result, channels, has_slices, tuple(each.columns for each in enlarged))
 
@@ -78,8 +78,8 @@ def _concat(function: ir.Operation) -> ir.Operation | None:
 
 
 def _is_enlarged(op: ir.Operation) -> bool:
-    found = repetition_of(op.results[0]) if len(op.results) == 1 else None
-    return found is not None and found.rows * found.columns > 1
+    repetition = repetition_of(op.results[0]) if len(op.results) == 1 else None
+    return repetition is not None and repetition.rows * repetition.columns > 1
 
 
 def _dimension(concat: ir.Operation) -> int:
@@ -115,10 +115,10 @@ class Part(NestCode):
             spread = functools.partial(asm.load_spread, stride=self.step, lane=0)
             read = spread if self.step > 1 else asm.load_as_stored if self.is_copied else asm.load
             loaded: dict[TileVector, ir.Value] = {}
-            for each in (found := [self._read_for(one) for one in tile.tile_vectors(self.lanes)]):
+            for each in (vectors := [self._read_for(one) for one in tile.tile_vectors(self.lanes)]):
                 if each not in loaded:
                     loaded[each] = read(memory, origin.offset(asm, self.image, each), each.channels)
-            return [loaded[each] for each in found]
+            return [loaded[each] for each in vectors]
 
         return load
 

@@ -93,8 +93,8 @@ def _writes_in_order(op: ir.Operation) -> bool:
 def _repeats(index: ir.Value, axis: int, size: int, factor: int) -> bool:
     """Whether an index along ``axis`` is the position divided by a factor, for each of ``size`` positions."""
     positions = np.arange(size)
-    found = _computed(index, axis, positions)
-    return found is not None and bool(np.array_equal(np.broadcast_to(found, size), positions // factor))
+    array = _computed(index, axis, positions)
+    return array is not None and bool(np.array_equal(np.broadcast_to(array, size), positions // factor))
 
 
 def _computed(value: ir.Value, axis: int, positions: Numbers) -> Numbers | None:

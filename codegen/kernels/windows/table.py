@@ -77,7 +77,9 @@ class Table:
         stored = arith.trunci(asm.vector_type(ir.IntegerType.get_signless(_BYTE)), codes)
         values = {self.source: asm.real(source, stored)}
         for op in self.ops:
-            values[op.results[0]] = emit_region(asm, op, [_read(asm, each, values) for each in list(op.operands)[:-1]])
+            values[op.results[0]] = emit_region(
+                asm, op, [_read(asm, operand, values) for operand in list(op.operands)[:-1]]
+            )
         asm.store(values[self.ops[-1].results[0]], table, code, self.lanes)
 
     def _part(self, asm: Assembler, table: ir.Value, number: int) -> ir.Value:
@@ -140,7 +142,7 @@ def table_ops(function: ir.Operation) -> tuple[tuple[ir.Operation, ...], ir.Valu
     known = set(arguments)
     for op in ops:
         check_region(op)
-        if any(each not in known and constant_of(each) is None for each in list(op.operands)[:-1]):
+        if any(operand not in known and constant_of(operand) is None for operand in list(op.operands)[:-1]):
             raise RejectionError("an op reads numbers that differ from element to element")
         known.add(op.results[0])
     *_, returned = body_of(function).operations

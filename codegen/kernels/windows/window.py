@@ -168,14 +168,14 @@ def _tilings(window: Window, registers: list[tuple[int, int]], machine: Machine)
     _, channels, height, width = window.result.shape
     vectors = -(-channels // machine.lanes)
     shapes = [(balanced(width, columns), wide) for wide, columns in registers]
-    found = [
+    tilings = [
         Tiling(1, *shape, *many_workgroups_of_two(height, -(-vectors // shape[1]), machine.threads), 1)
         for shape in shapes
     ]
     if machine.in_subgroups:
-        return found
+        return tilings
     by_panels = [Tiling(1, *shape, 1, long_workgroups(-(-vectors // shape[1]), machine.threads), 1) for shape in shapes]
-    return list(dict.fromkeys([*found, *by_panels]))
+    return list(dict.fromkeys([*tilings, *by_panels]))
 
 
 def _register_shapes(window: Window, vectors: int, machine: Machine) -> list[tuple[int, int]]:

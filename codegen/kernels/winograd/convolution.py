@@ -200,16 +200,16 @@ def winograd_tilings(
     if machine.in_subgroups:
         smaller = (replace(shape, columns=-(-shape.columns // part)) for part in _SHARES for shape in shapes)
         split = dict.fromkeys(work.by_both(each, machine.threads) for each in smaller)
-        enough = (each for each in split if work.groups(each) >= machine.threads // _BUSY_SHARE)
+        enough = (tiling for tiling in split if work.groups(tiling) >= machine.threads // _BUSY_SHARE)
         return list(islice(enough, _TRIED_IN_SUBGROUPS))
     first, *others = shapes
-    found = work.splits(first, machine.threads)
+    tilings = work.splits(first, machine.threads)
     larger = replace(work, workspace=_RESIDENT_BYTES).splits(first, machine.threads)[0]
     if is_best:
-        found += [larger, *(work.splits(other, machine.threads)[0] for other in others[:1])]
+        tilings += [larger, *(work.splits(other, machine.threads)[0] for other in others[:1])]
     if tiles > _MANY_GROUPS * larger.block:
-        found.append(work.by_tiles(first, _MANY_GROUPS))
-    return list(dict.fromkeys(found))
+        tilings.append(work.by_tiles(first, _MANY_GROUPS))
+    return list(dict.fromkeys(tilings))
 
 
 @dataclass(frozen=True)
@@ -245,15 +245,15 @@ class _Work:
         If workgroups partition tiles, each tile is encoded once, but each workgroup reads all filters. If they
         partition panels, each filter is read by one workgroup, but each workgroup encodes all tiles.
         """
-        found = [self.by_panels(shape, 1)] if threads == 1 else []
+        tilings = [self.by_panels(shape, 1)] if threads == 1 else []
         groups = max(threads, _LEAST_GROUPS)
         runs, panels = self._units(shape)
         by_tiles = runs >= groups
-        if by_tiles and not (found and self.streams):
-            found.append(self.by_tiles(shape, groups))
+        if by_tiles and not (tilings and self.streams):
+            tilings.append(self.by_tiles(shape, groups))
         if not by_tiles or self.streams or _idle(panels, groups) < _idle(runs, groups):
-            found.append(self.by_panels(shape, groups))
-        return found
+            tilings.append(self.by_panels(shape, groups))
+        return tilings
 
     def by_tiles(self, shape: Shape, groups: int) -> WinogradTiling:
         """A tiling whose workgroups partition tiles."""

@@ -18,7 +18,7 @@ class FilterTransform(WorkgroupCode):
     def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         super().__init__(of, asm, memories, start)
         self._given = memories[of.memories[1]]
-        self._rows, self._columns = (each.filter for each in of.transforms)
+        self._rows, self._columns = (transforms.filter for transforms in of.transforms)
 
     def write(self, panel: Index, number: Index) -> None:
         """Emit the transform of a panel.

@@ -25,7 +25,7 @@ class Encoder(WorkgroupCode):
     def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         super().__init__(of, asm, memories, start)
         self._image = memories[of.memories[0]]
-        self._rows, self._columns = (each.image for each in of.transforms)
+        self._rows, self._columns = (transforms.image for transforms in of.transforms)
 
     def write(self, batch: Index, tile: Index, number: Index) -> None:
         """Emit the encoding of all channels of a tile.
@@ -45,8 +45,8 @@ class Encoder(WorkgroupCode):
         image = asm.add(asm.mul(batch, of.image.batch), asm.mul(top, of.image.row), asm.mul(left, of.image.column))
         inside = asm.all_of(
             *(
-                asm.within(start, each.input - size + 1)
-                for start, each, size in ((top, of.rows, of.height), (left, of.columns, of.width))
+                asm.within(start, axis.input - size + 1)
+                for start, axis, size in ((top, of.rows, of.height), (left, of.columns, of.width))
             )
         )
         asm.branch(
@@ -121,7 +121,7 @@ class Decoder(WorkgroupCode):
 
     def __init__(self, of: WinogradConvolution, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         super().__init__(of, asm, memories, start)
-        self._rows, self._columns = (each.result for each in of.transforms)
+        self._rows, self._columns = (transforms.result for transforms in of.transforms)
 
     def write(self, batch: Index, tile: Index, panel: Index, number: Index) -> None:
         """Emit the decoding of a panel of channels of a tile.

@@ -74,8 +74,8 @@ def entries_of(graph: LayerGraph, implementations: Implementations, home: str) -
     if others:
         return _Cut(graph, implementations, home).entries()
     inputs = [
-        Port(each.name, ValueRef(None, index), each.type, Schema.plain(each.type, first))
-        for index, each in enumerate(graph.inputs)
+        Port(value.name, ValueRef(None, index), value.type, Schema.plain(value.type, first))
+        for index, value in enumerate(graph.inputs)
     ]
     outputs = [_output(output, first) for output in graph.outputs]
     return (Entry(ENTRY, first, graph.layers, tuple(inputs), tuple(outputs)),)
@@ -111,8 +111,10 @@ class _Cut:
         self._graph = graph
         self._implementations = implementations
         self._home = home
-        self._taken = {each.name for each in (*graph.inputs, *graph.outputs)}
-        self._names: dict[ValueRef, str] = {ValueRef(None, index): each.name for index, each in enumerate(graph.inputs)}
+        self._taken = {value.name for value in (*graph.inputs, *graph.outputs)}
+        self._names: dict[ValueRef, str] = {
+            ValueRef(None, index): value.name for index, value in enumerate(graph.inputs)
+        }
 
     def entries(self) -> tuple[Entry, ...]:
         parts = [*self._parts()]
@@ -173,13 +175,13 @@ class _Cut:
         part, late = parts[index], self._late
         is_last = index == len(parts) - 1
         read = [ref for other in parts[index + 1 :] for ref in other.read if part.computes(ref)]
-        read += [each.source for each in late if each.source and part.computes(each.source)]
+        read += [value.source for value in late if value.source and part.computes(value.source)]
         crossing = [self._port(ref, part.device) for ref in dict.fromkeys(read)]
         direct = [
             output for output in self._graph.outputs if self._is_direct(output) and part.computes(_source(output))
         ]
-        outputs = [_output(each, part.device) for each in direct]
-        return [*crossing, *outputs, *(_output(each, self._home) for each in late if is_last)]
+        outputs = [_output(value, part.device) for value in direct]
+        return [*crossing, *outputs, *(_output(value, self._home) for value in late if is_last)]
 
     def _taken_by(self, part: _Part, outputs: Sequence[Port]) -> tuple[Port, ...]:
         refs = [*part.read, *(output.ref for output in outputs if output.ref is not None)]

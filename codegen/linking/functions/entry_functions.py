@@ -170,9 +170,9 @@ def await_fence(*fences: str) -> list[str]:
 
 def _imports(entry: Entry, sizes: OpenSizes) -> Iterator[str]:
     """The inputs ``%t0``, …, which layers may overwrite as if they were no one else's."""
-    for index, each in enumerate(entry.inputs):
-        kind = sizes.typed(each.type)
-        source = f"%in{index} {quoted(each.name)} : !hal.buffer_view -> {kind}"
+    for index, port in enumerate(entry.inputs):
+        kind = sizes.typed(port.type)
+        source = f"%in{index} {quoted(port.name)} : !hal.buffer_view -> {kind}"
         yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {source}"
         yield as_own(f"%t{index}", f"%borrowed{index}", kind)
 

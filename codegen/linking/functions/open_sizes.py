@@ -20,7 +20,7 @@ class OpenSizes(SizeText):
     def __init__(self, entry: Entry) -> None:
         ports = (*entry.inputs, *entry.outputs)
         self._symbols_used = symbols_in(open_dim for port in ports for open_dim in port.logical.open_dims)
-        super().__init__({each: f"%symbol{index}" for index, each in enumerate(self._symbols_used)})
+        super().__init__({symbol: f"%symbol{index}" for index, symbol in enumerate(self._symbols_used)})
         self._entry = entry
 
     def values(self, symbols: Sequence[Symbol]) -> list[str]:

@@ -72,7 +72,7 @@ class StatefulCalls:
         return [*([_VIEW] * len(self.inputs)), "!hal.fence", "!hal.fence"]
 
     def _start(self) -> str:
-        ports = [list(self.inputs.items())[each.input] for each in self.states]
+        ports = [list(self.inputs.items())[pair.input] for pair in self.states]
         types = [tensor for _, tensor in ports]
         starts = [f"%start{number}" for number in range(len(ports))]
         lines = [*new_fence("%signal")]

@@ -26,10 +26,10 @@ def level_global(levels: Sequence[Level], devices: str) -> str:
         levels: the best first.
         devices: the globals of the module's devices, of which there is one.
     """
-    found = _DEVICE.search(devices)
-    if found is None:
+    match = _DEVICE.search(devices)
+    if match is None:
         raise ValueError("the module has no device")
-    lines = [f"%device = util.global.load @{found[1]} : !hal.device", f"%chosen0 = arith.constant {len(levels)} : i32"]
+    lines = [f"%device = util.global.load @{match[1]} : !hal.device", f"%chosen0 = arith.constant {len(levels)} : i32"]
     for index, (number, level) in enumerate(reversed([*enumerate(levels)])):
         lines += [
             *level.query("%device", f"%asked{index}"),

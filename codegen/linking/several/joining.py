@@ -50,7 +50,7 @@ class Part:
     @property
     def shapes(self) -> Shapes:
         """Shapes of the inputs."""
-        return tuple(each.logical.shape for each in self.entry.inputs)
+        return tuple(port.logical.shape for port in self.entry.inputs)
 
     @property
     def function(self) -> str:
@@ -96,7 +96,7 @@ def join(parts: Sequence[Part], target: Target, manifest: str, parameters: Param
     choices = {(part.level.name if part.level else None, part.shapes): part.function for part in parts}
     functions = choosing_functions(parts[0].entry, [level.name for level in levels], choices, manifest)
     if states := parts[0].stitching.states:
-        inputs = {each.name: each.type for each in parts[0].entry.inputs}
+        inputs = {port.name: port.type for port in parts[0].entry.inputs}
         functions += StatefulCalls(inputs, len(parts[0].entry.outputs), states).texts()
     chosen = [level_global(levels, devices)] if levels else []
     text = module_text(attributes, [devices, *chosen, *parameters.declarations, *pieces, *functions])

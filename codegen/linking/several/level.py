@@ -61,10 +61,10 @@ def portable(target: Target) -> Target:
 def level_of(target: Target) -> Level:
     """The level of a CPU target, which is ``portable``."""
     attribute = executable_target(target)
-    found = _FORMAT.match(attribute)
-    if found is None:
+    match = _FORMAT.match(attribute)
+    if match is None:
         raise ValueError(f"{target} has no format of executables")
-    return Level(target, queried(cpu_features(attribute)), found[1])
+    return Level(target, queried(cpu_features(attribute)), match[1])
 
 
 def best_first(levels: Sequence[Level]) -> list[Level]:

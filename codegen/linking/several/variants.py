@@ -127,4 +127,4 @@ def _call_all(module: ir.Module, found: Mapping[str, Sequence[str]]) -> None:
 def _dispatches(module: ir.Module) -> Iterator[ir.Operation]:
     for view in module.body.operations:
         if view.operation.name != _EXECUTABLE:
-            yield from (each for each in nested(view.operation) if _POINTS in each.attributes)
+            yield from (op for op in nested(view.operation) if _POINTS in op.attributes)

@@ -45,7 +45,8 @@ class Converted:
     def implementation(self, device: str) -> Implementation:
         """The current code, for a device."""
         inputs, outputs = (
-            schemas_of(each, layouts_of(each, self.layout), device) for each in (self.task.inputs, self.task.results)
+            schemas_of(tensors, layouts_of(tensors, self.layout), device)
+            for tensors in (self.task.inputs, self.task.results)
         )
         body = str(self.function.get_asm(use_local_scope=True))
         return Implementation(body, inputs, outputs, self.packings)
@@ -53,7 +54,7 @@ class Converted:
 
 def has_images(task: Task) -> bool:
     """Whether an activation or a result is an image."""
-    return any(len(each.shape) == IMAGE_RANK for each in (*task.inputs, *task.results))
+    return any(len(tensor.shape) == IMAGE_RANK for tensor in (*task.inputs, *task.results))
 
 
 def convert_images(task: Task, layout: str) -> Converted | Rejected:

@@ -35,15 +35,15 @@ _TO_INTEGERS = frozenset(
 @functools.lru_cache(maxsize=1024)
 def widened(task: Task) -> Task | Rejected:
     """The layer with f32 in place of f16, without conversions between both; Rejected if that is another computation."""
-    if task.stages or not any(each.dtype == F16 for each in task.inputs):
+    if task.stages or not any(tensor.dtype == F16 for tensor in task.inputs):
         return Rejected("it reads no f16, or is fused of several layers")
-    if any(each.dtype not in _FLOATS for each in (*task.inputs, *task.weights, *task.results)):
+    if any(tensor.dtype not in _FLOATS for tensor in (*task.inputs, *task.weights, *task.results)):
         return Rejected("its element types are not f16 and f32")
     try:
         body = _without_conversions(_wide_text(task.body))
     except RejectionError as error:
         return Rejected(error.reason)
-    inputs, weights, results = (tuple(map(_wide, each)) for each in (task.inputs, task.weights, task.results))
+    inputs, weights, results = (tuple(map(_wide, tensors)) for tensors in (task.inputs, task.weights, task.results))
     return Task(task_key(body, task.key), task.kind, body, inputs, weights, results)
 
 
@@ -60,8 +60,8 @@ def _wide_text(body: str) -> str:
     """
     if _rounds_in_between(body):
         raise RejectionError("it rounds numbers to f16 and widens them again, or rounds them to integers")
-    text = _SCALAR.sub(lambda found: f"arith.constant {_exact(found[1])} : f32", body)
-    text = _SPLAT.sub(lambda found: f"dense<{_exact(found[1])}> : tensor<{found[2]}f32>", text)
+    text = _SCALAR.sub(lambda match: f"arith.constant {_exact(match[1])} : f32", body)
+    text = _SPLAT.sub(lambda match: f"dense<{_exact(match[1])}> : tensor<{match[2]}f32>", text)
     if re.search(r"dense<[^>]*> : tensor<[0-9x]*f16>", text):
         raise RejectionError("it holds a constant of several numbers in f16")
     return _CONVERSION.sub(rf"{_SAME} \1 : f32 to f32", _TYPE.sub(r"\1f32", text))

@@ -37,12 +37,12 @@ class AttentionKernel(TensorKernel):
         return replace(super().traits, fuses=True, family="attention", sizes=("warps", "block"), estimate=estimate)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
-        gpu, found = required(gpu_of(task, target)), required(attention_of(task))
+        gpu, attention = required(gpu_of(task, target)), required(attention_of(task))
         fitting: list[Parameters] = []
         for warps, block in itertools.product(_WARPS, _BLOCKS):
             code = self.layer(task, {"warps": warps, "block": block}, target).code
             fits = isinstance(code, FusedAttention) and code.shared_bytes <= gpu.shared_bytes
-            if fits and 3 * block + found.value_columns <= _MOST_COLUMNS[self.instruction.bytes, warps]:
+            if fits and 3 * block + attention.value_columns <= _MOST_COLUMNS[self.instruction.bytes, warps]:
                 fitting.append({"warps": warps, "block": block})
         return fitting or Rejected("its queries, keys and values do not fit a workgroup")
 

@@ -51,21 +51,21 @@ class Implicit(TensorKernel):
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         gpu, work = required(gpu_of(task, target)), required(self._work(task))
-        found = list(block_tilings(work, gpu, self.instruction))
+        tilings = list(block_tilings(work, gpu, self.instruction))
         if self.instruction.is_integer:
             # Parts of sums are stored in f32, which does not hold all integers of 32 bits.
-            found = [each for each in found if each.split == 1]
-        best = sorted(found, key=lambda each: product_cycles(work, each, gpu, self.instruction))
-        return [each.parameters() for each in best[:_TRIED]]
+            tilings = [tiling for tiling in tilings if tiling.split == 1]
+        best = sorted(tilings, key=lambda tiling: product_cycles(work, tiling, gpu, self.instruction))
+        return [tiling.parameters() for tiling in best[:_TRIED]]
 
     def _work(self, task: Task) -> BlockWork | Rejected:
         bytes_ = self.instruction.bytes
         if task.kind is LayerKind.CONVOLUTION:
-            found = convolution_of(task)
-            if found is None:
+            convolution = convolution_of(task)
+            if convolution is None:
                 return Rejected("not a two-dimensional convolution without groups")
-            batches, channels, height, width = found.result.shape
-            depth = found.filter.elements // channels
+            batches, channels, height, width = convolution.result.shape
+            depth = convolution.filter.elements // channels
             return BlockWork(batches, height * width, channels, depth * bytes_)
         if task.kind is not LayerKind.CONTRACTION:
             return Rejected("neither a convolution nor a matrix product")

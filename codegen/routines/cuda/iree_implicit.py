@@ -106,8 +106,13 @@ class IreeImplicit:
         """Whether a convolution is a product of its pixels, whose number matrices divide though no row of pixels is."""
         if self.storage is None or task.kind is not LayerKind.CONVOLUTION:
             return False
-        found = convolution_of(task)
-        return found is not None and found.is_product and not found.is_padded and _pixels(found) % ROWS == 0
+        convolution = convolution_of(task)
+        return (
+            convolution is not None
+            and convolution.is_product
+            and not convolution.is_padded
+            and _pixels(convolution) % ROWS == 0
+        )
 
 
 def _pixels(convolution: Convolution) -> int:
@@ -118,11 +123,11 @@ def _pixels(convolution: Convolution) -> int:
 def _extents(task: Task, *, by_product: bool) -> tuple[tuple[int, ...], int] | Rejected:
     """The result's dimensions, channels last, and the extent of the reduction."""
     if task.kind is LayerKind.CONVOLUTION and not by_product:
-        found = convolution_of(task)
-        if found is None:
+        convolution = convolution_of(task)
+        if convolution is None:
             return Rejected("not a two-dimensional convolution without groups")
-        batches, channels, height, width = found.result.shape
-        return (batches, height, width, channels), found.filter.elements // channels
+        batches, channels, height, width = convolution.result.shape
+        return (batches, height, width, channels), convolution.filter.elements // channels
     if task.kind not in (LayerKind.CONVOLUTION, LayerKind.CONTRACTION):
         return Rejected("neither a convolution nor a matrix product")
     shape = product_shape(task)

@@ -55,13 +55,13 @@ class TensorSeparable(TensorKernel):
         if depth % lanes_for(channels):
             return Rejected(f"{depth} channels do not divide into vectors of {lanes_for(channels)}")
         work = BlockWork(batches, height * width, channels, depth * self.instruction.bytes)
-        found = [
+        tilings = [
             block_tiling
             for block_tiling in block_tilings(work, gpu, self.instruction)
             if block_tiling.split == 1 and self._fits(block_tiling, channels)
         ]
-        found.sort(key=lambda each: separable_cycles(work, down * across, each, gpu, self.instruction))
-        kept: list[Parameters] = [each.parameters() for each in found[:_TRIED] if not self._spills(each)]
+        tilings.sort(key=lambda tiling: separable_cycles(work, down * across, tiling, gpu, self.instruction))
+        kept: list[Parameters] = [tiling.parameters() for tiling in tilings[:_TRIED] if not self._spills(tiling)]
         return kept or Rejected("no tiling fits a thread's registers")
 
     def _spills(self, tiling: BlockTiling) -> bool:

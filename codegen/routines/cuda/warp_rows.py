@@ -47,6 +47,7 @@ class WarpRow(StoringKernel):
         code = WarpRows(form, len(task.inputs) + len(task.weights), widest_vector(form.length))
         code.check()
         inputs, outputs = (
-            schemas_of(each, layouts_of(each), target.device, self.storage) for each in (task.inputs, task.results)
+            schemas_of(tensors, layouts_of(tensors), target.device, self.storage)
+            for tensors in (task.inputs, task.results)
         )
         return KernelLayer(task, (rewrite,), inputs, outputs[0], code)

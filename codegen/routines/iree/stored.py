@@ -60,8 +60,8 @@ class Stored:
 def stored(task: Task, implementation: Implementation, storage: str, *, reads: bool = True) -> Implementation:
     """An implementation with its results, and if ``reads`` its f32 activations, stored as ``storage``."""
     inputs = tuple(
-        schema.stored_as(storage) if reads and each.is_f32 else schema
-        for each, schema in zip(task.inputs, implementation.inputs, strict=True)
+        schema.stored_as(storage) if reads and tensor.is_f32 else schema
+        for tensor, schema in zip(task.inputs, implementation.inputs, strict=True)
     )
     outputs = tuple(output.stored_as(storage) for output in implementation.outputs)
     ranges = ranges_of((*task.inputs, *task.results), (*inputs, *outputs), len(outputs))

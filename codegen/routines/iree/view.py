@@ -87,8 +87,8 @@ class View:
     def _schemas(self, task: Task, target: Target) -> tuple[Schema, Schema]:
         """Schemas of what is read and of the result."""
         inputs, results = (
-            schemas_of(each, layouts_of(each, CHANNELS_LAST) if is_last else layouts_of(each), target.device)
-            for each, is_last in ((task.inputs, self.reads), (task.results, self.writes))
+            schemas_of(tensors, layouts_of(tensors, CHANNELS_LAST) if is_last else layouts_of(tensors), target.device)
+            for tensors, is_last in ((task.inputs, self.reads), (task.results, self.writes))
         )
         return inputs[0], results[0]
 

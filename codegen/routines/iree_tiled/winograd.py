@@ -57,10 +57,10 @@ class Winograd:
 
 
 def _match(task: Task) -> Convolution | Rejected:
-    found = applicable(task)
-    if isinstance(found, Convolution) and found.filter.shape[2:] != (KERNEL, KERNEL):
+    convolution = applicable(task)
+    if isinstance(convolution, Convolution) and convolution.filter.shape[2:] != (KERNEL, KERNEL):
         return Rejected("not a 3x3 filter")
-    return found
+    return convolution
 
 
 def _rewrite(rewrite: Rewrite, convolution: Convolution, tiling: Tiling, machine: Machine) -> None:

@@ -107,8 +107,8 @@ def _tilings(shape: MatmulShape, windows: Task, machine: Machine) -> list[Separa
     products = [replace(tiling, row_groups=groups, panel_groups=1) for tiling in fitting_tilings(shape, machine)]
     tiles = window_tiles(windows, machine)[:_TRIED]
     listed = [
-        SeparableTiling(**vars(each), window_columns=columns, window_vectors=wide)
+        SeparableTiling(**vars(product), window_columns=columns, window_vectors=wide)
         for columns, wide in tiles
-        for each in products[:_TRIED]
+        for product in products[:_TRIED]
     ]
     return [*dict.fromkeys(listed)]

@@ -44,10 +44,10 @@ class Join(ImageRoutine[Concatenation]):
         return self.in_subgroups
 
     def match(self, task: Task) -> Concatenation | Rejected:
-        found = _filled(task)
-        if found is None or found.has_slices or found.repeats:
+        concatenation = _filled(task)
+        if concatenation is None or concatenation.has_slices or concatenation.repeats:
             return Rejected("no concatenation of images along their channels")
-        return found
+        return concatenation
 
     def channels(self, match: Concatenation) -> tuple[int, ...]:
         return match.parts
@@ -73,8 +73,12 @@ class JoinSlices(Join):
         return CPU_ONLY
 
     def match(self, task: Task) -> Concatenation | Rejected:
-        found = _filled(task)
-        return found if found and found.has_slices and not found.repeats else Rejected("no slice of an image")
+        concatenation = _filled(task)
+        return (
+            concatenation
+            if concatenation and concatenation.has_slices and not concatenation.repeats
+            else Rejected("no slice of an image")
+        )
 
 
 @dataclass(frozen=True)
@@ -91,15 +95,15 @@ class JoinEnlarged(Join):
         return CPU_ONLY
 
     def match(self, task: Task) -> Concatenation | Rejected:
-        found = _filled(task)
-        if found is None or not found.repeats:
+        concatenation = _filled(task)
+        if concatenation is None or not concatenation.repeats:
             return Rejected("no image enlarged by whole factors")
-        if math.lcm(*found.repeats) > _MOST_REPEATS:
+        if math.lcm(*concatenation.repeats) > _MOST_REPEATS:
             return Rejected(f"pixels are repeated more than {_MOST_REPEATS} times")
-        return found
+        return concatenation
 
 
 def _filled(task: Task) -> Concatenation | None:
     """The concatenation, if all its parts have elements: of none there is nothing to divide into tiles."""
-    found = concatenation_of(task)
-    return found if found and 0 not in (*found.result.shape, *found.parts) else None
+    concatenation = concatenation_of(task)
+    return concatenation if concatenation and 0 not in (*concatenation.result.shape, *concatenation.parts) else None

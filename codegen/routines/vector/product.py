@@ -120,7 +120,9 @@ class RowScaledProduct(ProductRoutine):
             return refusal
         work = Work(1, shape.rows or 1, shape.columns, -(-shape.depth // self.element.group), positions_join=True)
         found = tilings(work, machine)
-        whole = [replace(each, row_groups=1, panel_groups=1) for each in found[:_WHOLE]] if machine.threads == 1 else []
+        whole = (
+            [replace(tiling, row_groups=1, panel_groups=1) for tiling in found[:_WHOLE]] if machine.threads == 1 else []
+        )
         return list(dict.fromkeys([*whole, *found]))
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:

@@ -87,7 +87,9 @@ class Recurrent:
             if index < 0 or not _is_only_multiplied(rewrite.weights[index], product.matrix, form):
                 raise RejectionError("a recurrence matrix is computed or read elsewhere too")
             rewrite.set_packing(index, code.packing(product))
-        inputs, outputs = (schemas_of(each, layouts_of(each), target.device) for each in (task.inputs, task.results))
+        inputs, outputs = (
+            schemas_of(tensors, layouts_of(tensors), target.device) for tensors in (task.inputs, task.results)
+        )
         return KernelLayer(task, (rewrite,), inputs, outputs[0], code, code.workspace, flags=code.flags)
 
 

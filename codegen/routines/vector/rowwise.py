@@ -73,6 +73,7 @@ class Rowwise:
         arguments = len(task.inputs) + len(task.weights)
         code = RowwiseKernel(form, arguments, machine.lanes, integer(parameters["groups"]))
         inputs, outputs = (
-            schemas_of(each, layouts_of(each), target.device, self.storage) for each in (task.inputs, task.results)
+            schemas_of(tensors, layouts_of(tensors), target.device, self.storage)
+            for tensors in (task.inputs, task.results)
         )
         return KernelLayer(task, (rewrite,), inputs, outputs[0], code)

@@ -59,16 +59,16 @@ class SingleChannel(ConvolutionRoutine):
         return PLAIN_IMAGE if self.by_planes else super().layout(machine)
 
     def match(self, task: Task) -> Convolution | Rejected:
-        found = super().match(task)
-        if isinstance(found, Rejected):
-            return found
-        if (found.result.shape[1] == 1) != self.is_single:
+        convolution = super().match(task)
+        if isinstance(convolution, Rejected):
+            return convolution
+        if (convolution.result.shape[1] == 1) != self.is_single:
             return Rejected("it has more than one output channel" if self.is_single else "it has one output channel")
-        if self.by_planes and found.strides[1] > _MOST_STRIDE:
+        if self.by_planes and convolution.strides[1] > _MOST_STRIDE:
             return Rejected(f"its stride is more than {_MOST_STRIDE}")
-        if found.filter.shape[1] == 1 and not self.by_planes:
+        if convolution.filter.shape[1] == 1 and not self.by_planes:
             return Rejected("an image of one channel lies in a plane")
-        return found
+        return convolution
 
     def channels(self, match: Convolution) -> tuple[int, ...]:
         return (match.filter.shape[1],)

@@ -92,12 +92,12 @@ class ConvertedWindow(SlidingWindow):
         return CPU_ONLY
 
     def match(self, task: Task) -> Window | Rejected:
-        found = window_of(task)
-        if found is None or not found.is_weighted:
+        window = window_of(task)
+        if window is None or not window.is_weighted:
             return Rejected("not a depthwise convolution in two dimensions")
-        if (*found.strides, *found.dilations) != (1,) * 4:
+        if (*window.strides, *window.dilations) != (1,) * 4:
             return Rejected("it skips rows or pixels, so hardly any is converted twice")
-        return found if found.kernel[0] > 1 else Rejected("its windows have a single row")
+        return window if window.kernel[0] > 1 else Rejected("its windows have a single row")
 
     def tilings(self, match: Window, machine: Machine) -> list[Tiling] | Rejected:
         # Workgroups of a few rows would convert those around them too.
@@ -127,7 +127,7 @@ class PairedWindow(SlidingWindow):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return CPU
+        return CPU_ONLY
 
     def match(self, task: Task) -> Window | Rejected:
         window = window_of(task)

@@ -124,9 +124,9 @@ def _answers(layer: Layer, candidates: Candidates, childnets: Sequence[Childnet]
         "layer": layer.name,
         "nodes": list(layer.nodes),
         "kind": layer.task.kind.value,
-        "has_kernel": any(each.implementation.kernel is not None for each in candidates.variants[key]),
+        "has_kernel": any(variant.implementation.kernel is not None for variant in candidates.variants[key]),
         "candidates": [
-            *(each.descriptor for each in candidates.variants[key]),
+            *(variant.descriptor for variant in candidates.variants[key]),
             *(childnet.descriptor for childnet in childnets if childnet.layer == layer.name),
         ],
         "rejected": [

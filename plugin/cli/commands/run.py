@@ -132,7 +132,7 @@ def _folder(path: Path | None) -> Iterator[None]:
     Raises:
         UsageError: if it cannot be made.
     """
-    absent = [] if path is None else [each for each in (path, *path.parents) if not each.exists()]
+    absent = [] if path is None else [parent for parent in (path, *path.parents) if not parent.exists()]
     try:
         if path is not None:
             _make(path)

@@ -46,15 +46,15 @@ def follow(
     with Store.open_to_read(database) as store:
         if not store.persistent:
             raise UsageError(f"'{database}' cannot be followed, only copied: give yourself the right to write to it")
-        shown = {_told(each) for each in store.measured_since(last - _LATE_SECONDS)}
+        shown = {_told(measurement) for measurement in store.measured_since(last - _LATE_SECONDS)}
         for _ in range(looks) if looks else count():
-            now, found = time.time(), store.measured_since(last - _LATE_SECONDS)
-            for each in found:
-                if _told(each) not in shown:
-                    say(line(each))
-            shown = {_told(each) for each in found}
+            now, measurements = time.time(), store.measured_since(last - _LATE_SECONDS)
+            for measurement in measurements:
+                if _told(measurement) not in shown:
+                    say(line(measurement))
+            shown = {_told(measurement) for measurement in measurements}
             # Measurements of a clock that is behind go on by that clock; one that is ahead hides none of the others.
-            last = max([last, *(each.created for each in found if each.created <= now)])
+            last = max([last, *(measurement.created for measurement in measurements if measurement.created <= now)])
             wait(SECONDS)
 
 

@@ -37,7 +37,7 @@ def list_tasks(
     failed = [failure for result in results for failure in result.failures if _names(failure, globs or ["*"])]
     if json:
         tasks = [] if failures else [_json_task(result) for result in results]
-        show_json({"tasks": tasks, "failures": [_json_failure(each) for each in failed]})
+        show_json({"tasks": tasks, "failures": [_json_failure(measurement) for measurement in failed]})
         return
     if not failures:
         _show_tasks(results)
@@ -102,7 +102,7 @@ def _task_row(result: TaskResult) -> list[str]:
 
 
 def _show_failures(failed: Sequence[Measurement]) -> None:
-    for where, listed in _by_place([(each, each) for each in failed]).items():
+    for where, listed in _by_place([(measurement, measurement) for measurement in failed]).items():
         columns = ("task", "variant", "ended", "message")
         show_table(f"failures\n{where}", columns, [_failure_row(each) for each in listed])
 

@@ -37,11 +37,11 @@ def read_targets(devices: Sequence[str] | None, cpu: str | None, arch: str | Non
         raise UsageError(f"--cpu is for --target cpu, not for '{', '.join(named)}'")
     if arch is not None and all(map(is_cpu, named)):
         raise UsageError("--arch is for the targets vulkan and cuda; name the CPU's level with --cpu")
-    found: list[Target] = []
+    targets: list[Target] = []
     for device in named:
         own = levels if is_cpu(device) else [None]
-        found += [read_target(device, level, None if is_cpu(device) else arch) for level in own]
-    return tuple(found)
+        targets += [read_target(device, level, None if is_cpu(device) else arch) for level in own]
+    return tuple(targets)
 
 
 def _levels(cpu: str | None) -> Sequence[str | None]:

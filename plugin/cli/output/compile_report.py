@@ -39,7 +39,7 @@ def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Sub
 
 def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication) -> list[Subject]:
     """What the reports show of the plans of a file."""
-    found = []
+    subjects = []
     each = zip(artifact.manifest.alternatives, artifact.plans, artifact.errors, artifact.rejections, strict=True)
     for alternative, plan, error, rejections in each:
         shapes = {spec.name: tuple(size or 0 for size in spec.shape) for spec in alternative.inputs}
@@ -47,5 +47,5 @@ def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication
         subject = with_readable(open_subject(new.place_of(artifact.path), plan, choice), config.database)
         others = {} if error is None else {f"{config.error_measure} error": f"{error:.2g}"}
         name = f"{artifact.path.name}, {alternative.device} {alternative.level}, {alternative.shapes}"
-        found.append(replace(subject, name=name, rejections=rejections, others=others))
-    return found
+        subjects.append(replace(subject, name=name, rejections=rejections, others=others))
+    return subjects

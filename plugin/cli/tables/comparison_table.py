@@ -52,7 +52,7 @@ def _said(each: FollowedRewrite) -> str:
 
 
 def _count(rewrites: Sequence[FollowedRewrite]) -> str:
-    return f"{sum(each.error is not None for each in rewrites)} of {len(rewrites)}"
+    return f"{sum(rewrite.error is not None for rewrite in rewrites)} of {len(rewrites)}"
 
 
 @dataclass(frozen=True)

@@ -202,7 +202,7 @@ def run_command(artifact: Artifact) -> list[str]:
         f"--module={artifact.path}",
         *(f"--parameters={scope}={path}" for scope, path in weights.items()),
         f"--function={signature.entry}",
-        *(f"--input=@{_file_name(each.name)}.npy" for each in signature.inputs),
+        *(f"--input=@{_file_name(spec.name)}.npy" for spec in signature.inputs),
     ]
 
 

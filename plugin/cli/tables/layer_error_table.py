@@ -23,18 +23,18 @@ class _Column:
 
 
 _COLUMNS = (
-    _Column("layer", lambda each: each.layer),
-    _Column("ONNX nodes", lambda each: ", ".join(each.nodes)),
-    _Column("routine", lambda each: each.variant),
-    _Column("relative error", lambda each: _number(each.error), number=True),
-    _Column("before it", lambda each: _number(each.before), number=True),
-    _Column("growth", lambda each: _growth(each), number=True),
-    _Column("alone", lambda each: _number(each.alone), number=True),
+    _Column("layer", lambda error: error.layer),
+    _Column("ONNX nodes", lambda error: ", ".join(error.nodes)),
+    _Column("routine", lambda error: error.variant),
+    _Column("relative error", lambda error: _number(error.error), number=True),
+    _Column("before it", lambda error: _number(error.before), number=True),
+    _Column("growth", lambda error: _growth(error), number=True),
+    _Column("alone", lambda error: _number(error.alone), number=True),
 )
 # Further columns for networks in which a layer computes in a narrower type.
 _ROUNDED_COLUMNS = (
-    _Column("contributes", lambda each: optional(each.sensitivity, "{:.2g}".format), number=True),
-    _Column("saves ms", lambda each: milliseconds(each.saved), number=True),
+    _Column("contributes", lambda error: optional(error.sensitivity, "{:.2g}".format), number=True),
+    _Column("saves ms", lambda error: milliseconds(error.saved), number=True),
 )
 
 

@@ -45,9 +45,13 @@ def show_front(front: ParetoFront) -> None:
     shown = [front.first, front.second]
     is_rounded = any(point.error is not None for point in front.points)
     simulated = ["simulated error"] if is_rounded else []
-    columns = (*(_UNITS[each][0] for each in shown), *simulated, "layers that differ from the row above")
+    columns = (*(_UNITS[quantity][0] for quantity in shown), *simulated, "layers that differ from the row above")
     rows = [
-        [*(_value(point, each) for each in shown), *(_simulated(point) for _ in simulated), _changes(before, point)]
+        [
+            *(_value(point, quantity) for quantity in shown),
+            *(_simulated(point) for _ in simulated),
+            _changes(before, point),
+        ]
         for before, point in zip((None, *front.points), front.points, strict=False)
     ]
     rest = "" if front.complete else ", there are more between them"

@@ -24,13 +24,13 @@ def show_several(artifact: SeveralArtifact, as_json: bool) -> None:
     show_facts(str(artifact.path), _facts(artifact))
     rows = [
         [
-            *_row(each, plan),
+            *_row(alternative, plan),
             milliseconds(plan.measured),
             milliseconds(plan.baseline),
-            optional(_per_second(each, plan), "{:.1f}".format),
+            optional(_per_second(alternative, plan), "{:.1f}".format),
             _error(error),
         ]
-        for each, plan, error in _each(artifact)
+        for alternative, plan, error in _each(artifact)
     ]
     columns = (*_COLUMNS, "measured ms", "stock IREE ms", "per second", "error")
     show_table("plans", columns, rows, right=(3, 4, 5, 6, 7, 8))
@@ -69,19 +69,19 @@ def _summary(artifact: SeveralArtifact) -> dict[str, Any]:
         "weights": None if artifact.weights is None else str(artifact.weights),
         "plans": [
             {
-                "device": each.device,
-                "level": each.level,
-                "shapes": {spec.name: list(spec.shape) for spec in each.inputs},
+                "device": alternative.device,
+                "level": alternative.level,
+                "shapes": {spec.name: list(spec.shape) for spec in alternative.inputs},
                 "tuned": plan.measured is not None,
                 "layers": len(plan.layers),
                 "predicted_ms": None if plan.predicted is None else plan.predicted * 1e3,
                 "measured_ms": None if plan.measured is None else plan.measured * 1e3,
                 "stock_ms": None if plan.baseline is None else plan.baseline * 1e3,
-                "per_second": _per_second(each, plan),
+                "per_second": _per_second(alternative, plan),
                 "error": error,
                 "layers_compared": layers or None,
             }
-            for (each, plan, error), layers in zip(_each(artifact), artifact.layers, strict=True)
+            for (alternative, plan, error), layers in zip(_each(artifact), artifact.layers, strict=True)
         ],
     }
 

@@ -100,13 +100,13 @@ def _bounded(node: NodeProto, tail: Tail) -> list[NodeProto]:
 
 def _counts(tail: Tail) -> list[NodeProto]:
     """Nodes that name the counts of the graph's outputs."""
-    found = []
+    nodes = []
     for value in tail.editor.graph.output:
         known = tail.counted.get(value.name)
         if known is not None:
             name = count_name(value.name, known.axis)
-            found.append(helper.make_node("Identity", [known.count.name], [name], name=name))
-    return found
+            nodes.append(helper.make_node("Identity", [known.count.name], [name], name=name))
+    return nodes
 
 
 def _declare(model: ModelProto, tail: Tail) -> None:

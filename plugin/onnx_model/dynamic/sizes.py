@@ -90,9 +90,9 @@ def _array(steps: Steps, name: str, sizes: tuple[Size, ...] | None) -> Array | N
     shape = steps.editor.shape(name)
     if sizes is None or shape is None:
         return None
-    found = np.empty(len(sizes), np.object_)
-    found[:] = sizes
-    return found.reshape(shape)
+    array = np.empty(len(sizes), np.object_)
+    array[:] = sizes
+    return array.reshape(shape)
 
 
 def _elements(array: object) -> tuple[Size, ...]:

@@ -160,7 +160,7 @@ class _Body(Emitter):
         over = self("Greater", self("Div", meet, union, part="ratio"), self._threshold(), part="over")
         for positive in (
             *(self("Greater", *pair, part="wide") for pair in zip(high, low, strict=True)),
-            *(self("Greater", each, self._scalar(0), part="area") for each in (meet, *areas, union)),
+            *(self("Greater", area, self._scalar(0), part="area") for area in (meet, *areas, union)),
         ):
             over = self("And", over, positive, part="over")
         return over

@@ -184,7 +184,7 @@ def _standard(node: NodeProto, graph: GraphProto) -> NodeProto | None:
     """A standard operator whose result has the type of a node's; None for those that ONNX can infer."""
     if node.op_type in _WITHOUT_INFERENCE and not node.domain and node.input:
         return helper.make_node("Identity", node.input[:1], node.output[:1], node.name)
-    sizes = {each.name: each.i for each in node.attribute}
+    sizes = {attribute.name: attribute.i for attribute in node.attribute}
     if node.op_type != _ENCODED_PRODUCT or node.domain != _CONTRIB or not {"K", "N"} <= sizes.keys():
         return None
     weight = f"{node.output[0]}:weight"
@@ -250,13 +250,13 @@ def _shorten_steps(graph: GraphProto) -> None:
 
 def _contradiction(message: str, model: ModelProto) -> str:
     """The sentence for what inference says, which names the node by its name alone."""
-    found = _INFERENCE.search(message)
-    node = next((each for each in model.graph.node if found is not None and each.name == found["node"]), None)
-    if found is None or node is None:
+    match = _INFERENCE.search(message)
+    node = next((each for each in model.graph.node if match is not None and each.name == match["node"]), None)
+    if match is None or node is None:
         refused = _first_refused(model)
         what = f"the model's shapes contradict each other at {describe_node(refused)}" if refused else _CONTRADICTION
         return f"{what}: {message}; export the model again"
-    return f"{describe_node(node)} contradicts the types or shapes around it: {found['reason']}; export the model again"
+    return f"{describe_node(node)} contradicts the types or shapes around it: {match['reason']}; export the model again"
 
 
 _CONTRADICTION = "the model's shapes contradict each other"

@@ -62,7 +62,9 @@ def _parts(root: ModelProto | GraphProto | FunctionProto) -> list[GraphProto | F
     if not isinstance(root, ModelProto):
         return [root]
     training = [graph for each in root.training_info for graph in (each.initialization, each.algorithm)]
-    defaults = [each.g for function in root.functions for each in function.attribute_proto if each.HasField("g")]
+    defaults = [
+        attribute.g for function in root.functions for attribute in function.attribute_proto if attribute.HasField("g")
+    ]
     return [root.graph, *training, *root.functions, *defaults]
 
 

@@ -178,7 +178,9 @@ class _CheckPoint:
 def _written(model: ModelProto) -> tuple[object, ...]:
     """What a graph is made of; the order of types and constants does not matter."""
     graph = model.graph
-    ordered = [_bytes(each) for each in (graph.node, graph.input, graph.output, model.opset_import, model.functions)]
+    ordered = [
+        _bytes(container) for container in (graph.node, graph.input, graph.output, model.opset_import, model.functions)
+    ]
     return (*ordered, *(frozenset(_bytes(each)) for each in (graph.value_info, graph.initializer)))
 
 

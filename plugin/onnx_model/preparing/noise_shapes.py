@@ -14,7 +14,7 @@ def declare_noise(model: ModelProto) -> tuple[str, ...]:
 
     What reshapes such an input becomes an Identity.
     """
-    open_names = {each.name for each in noise_of(model)} & _without_shape(model)
+    open_names = {noise.name for noise in noise_of(model)} & _without_shape(model)
     if not open_names:
         return ()
     infer_shapes(model)

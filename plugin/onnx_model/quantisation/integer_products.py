@@ -134,7 +134,7 @@ class _Rewriter:
     def _is_multiplied(self, name: str) -> bool:
         paddings = [product.padding for product in self._products.values() if product.padding is not None]
         read = self._editor.consumers(name)
-        return all(each.output[0] in self._products or each in paddings for each in read)
+        return all(node.output[0] in self._products or node in paddings for node in read)
 
     def _quantised(self, node: NodeProto) -> list[NodeProto]:
         """Replace a DynamicQuantizeLinear by arithmetic on floats."""
@@ -183,7 +183,7 @@ class _Rewriter:
         output, editor = emit.node.output[0], self._editor
         readers = editor.consumers(output)
         floats = [reader for reader in readers if _makes_floats(reader) and not editor.is_output(reader.output[0])]
-        self._renamed |= {each.output[0]: sums for each in floats}
+        self._renamed |= {node.output[0]: sums for node in floats}
         if editor.is_output(output) or len(floats) < len(readers):
             emit("Cast", sums, part="integer", output=output, to=TensorProto.INT32)
 
@@ -262,7 +262,7 @@ def _weights(node: NodeProto, editor: GraphEditor) -> Array | None:
     )
     weights: Array = stored.astype(np.int64) - aligned.astype(np.int64)
     reduced = tuple(range(1, weights.ndim)) if node.op_type == "ConvInteger" else (weights.ndim - 2,)
-    positive, negative = (np.maximum(each, 0).sum(axis=reduced).max(initial=0) for each in (weights, -weights))
+    positive, negative = (np.maximum(array, 0).sum(axis=reduced).max(initial=0) for array in (weights, -weights))
     return weights if max(positive, negative) * _LARGEST <= _MOST else None
 
 

@@ -174,8 +174,8 @@ class _Pairs:
 
     def _inherit(self, node: NodeProto) -> None:
         """Give the result of a node that moves elements the range of its operands, if they have the same."""
-        found = set(self._operand_ranges(node))
-        own = found.pop() if len(found) == 1 else None
+        ranges = set(self._operand_ranges(node))
+        own = ranges.pop() if len(ranges) == 1 else None
         if own is not None:
             self._ranges |= {name: own for name in node.output[:1] if name}
 

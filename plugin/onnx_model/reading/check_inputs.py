@@ -17,7 +17,7 @@ def check_inputs(model: ModelProto, compiled: Set[str]) -> None:
         UsageError: if one has an input that the other has not.
     """
     editor = GraphEditor(model.graph)
-    taken = {each.name for each in model.graph.input}
+    taken = {value.name for value in model.graph.input}
     asked = {name for name in taken if not editor.is_constant(name)}
     for names, has, lacks in ((asked - compiled, "model", "module"), (compiled - taken, "module", "model")):
         if names:

@@ -44,10 +44,10 @@ def read_model(model: Path, feeds: Described | None) -> tuple[Path, ...]:
 def checked_model(path: Path, feeds: Described | None) -> tuple[Path, ...] | WorkerError:
     """Worker side of ``read_model``."""
     try:
-        found = check_files(path)
+        paths = check_files(path)
         if feeds is not None:
             _check_inputs(path, feeds)
-        return found
+        return paths
     except SartorError as error:
         return WorkerError(error)
 

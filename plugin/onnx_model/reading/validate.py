@@ -163,14 +163,14 @@ def _inlined_size(
 def _called(model: ModelProto) -> list[FunctionProto]:
     """The functions that the graph calls, directly or by others; what is in the others does not matter."""
     bodies = {_function_id(function): function for function in model.functions}
-    found: dict[_FunctionId, FunctionProto] = {}
+    functions: dict[_FunctionId, FunctionProto] = {}
     waiting = [_function_id(node) for node in nodes(model.graph)]
     while waiting:
         identity = waiting.pop()
-        if identity in bodies and identity not in found:
-            found[identity] = bodies[identity]
+        if identity in bodies and identity not in functions:
+            functions[identity] = bodies[identity]
             waiting += [_function_id(node) for node in nodes(bodies[identity])]
-    return list(found.values())
+    return list(functions.values())
 
 
 def _opsets(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:

@@ -89,7 +89,7 @@ class CallSizes:
         their input are one length, which the user may give for one of the inputs.
         """
         lengths, others = self._encoded_sizes(dims)
-        given = {size for each in lengths if (size := self.known.get(each) or self.encoded.get(each)) is not None}
+        given = {size for length in lengths if (size := self.known.get(length) or self.encoded.get(length)) is not None}
         usual = given.pop() if len(given) == 1 else _ENCODED
         for symbol in (*lengths, *others):
             if symbol in self.known or symbol in self.encoded:
@@ -115,7 +115,7 @@ class CallSizes:
             if is_encoded(name)
         ]
         lengths = [*dict.fromkeys(symbols[0] for symbols in opened if len(symbols) == 1)]
-        return lengths, [each for each in dict.fromkeys(itertools.chain(*opened)) if each not in lengths]
+        return lengths, [length for length in dict.fromkeys(itertools.chain(*opened)) if length not in lengths]
 
     def _note(self, name: str, dims: Sequence[int | str], shape: Sequence[int | SizeRange], axis: int | None) -> None:
         if len(dims) != len(shape):
@@ -276,7 +276,7 @@ class CallFeeds:
 
 def inputs_of(model: ModelProto) -> Iterator[ValueInfoProto]:
     """The inputs of a model that are no weights."""
-    held = {each.name for each in model.graph.initializer}
+    held = {tensor.name for tensor in model.graph.initializer}
     return (value for value in model.graph.input if value.name not in held)
 
 

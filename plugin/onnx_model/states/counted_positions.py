@@ -158,13 +158,13 @@ class _Counted:
             by_node.setdefault(node.output[0], []).append(index)
 
         def rule(node: NodeProto) -> list[NodeProto] | None:
-            found = list[NodeProto]()
+            nodes = list[NodeProto]()
             places = by_node.get(node.output[0] if node.output else "", [])
             for index in places:
                 emit = Emitter(self._editor, node)
                 node.input[index] = self._value(node.input[index], emit)
-                found += emit.nodes
-            return [*found, node] if places else None
+                nodes += emit.nodes
+            return [*nodes, node] if places else None
 
         self._editor.rewrite(rule)
 
@@ -173,11 +173,11 @@ class _Counted:
 
     def _at(self, name: str, sizes: _Sizes) -> Array:
         """What is constant with such sizes, or with any."""
-        found = self._known[sizes].get(name)
-        found = self._editor.constant(name) if found is None else found
-        if found is None:
+        array = self._known[sizes].get(name)
+        array = self._editor.constant(name) if array is None else array
+        if array is None:
             raise self._unknown(name)
-        return found
+        return array
 
     def _depends(self, name: str) -> bool:
         """Whether a value is another one for each number, and not a part of what it is for the largest."""
@@ -203,14 +203,14 @@ class _Counted:
 
     def _evenly(self, name: str, emit: Emitter) -> str:
         """Whole numbers that grow by the same for each position, of one shape; empty if they do not."""
-        found = self._values(name)
-        if not all(each.dtype.kind == "i" for each in found.values()):
+        arrays = self._values(name)
+        if not all(array.dtype.kind == "i" for array in arrays.values()):
             return ""
-        line = self._line(found)
+        line = self._line(arrays)
         if line is None:
             return ""
         steps, start = line
-        dtype = next(iter(found.values())).dtype
+        dtype = next(iter(arrays.values())).dtype
         count = emit("Reshape", self._input, emit.constant([1] * start.ndim, "shape"), part="counted")
         if not start.ndim:
             count = emit("Squeeze", self._input, part="counted")
@@ -266,15 +266,15 @@ class _Counted:
         for place, axis in enumerate(axes):
             line = self._line(
                 {
-                    sizes: np.arange(found.shape[axis]) + _begin(starts[sizes][place], whole[sizes].shape[axis])
-                    for sizes, found in result.items()
+                    sizes: np.arange(array.shape[axis]) + _begin(starts[sizes][place], whole[sizes].shape[axis])
+                    for sizes, array in result.items()
                 }
             )
             if line is not None:
-                growth, first = (emit.constant(each, "places") for each in line)
+                growth, first = (emit.constant(array, "places") for array in line)
                 places = emit("Add", emit("Mul", self._input, growth, part="places"), first, part="places")
                 taken = emit("Gather", taken, places, part="taken", axis=int(axis))
-            elif len({int(each[place]) for each in starts.values()}) > 1:
+            elif len({int(array[place]) for array in starts.values()}) > 1:
                 raise self._unknown(node.output[0])
             else:
                 at = emit.constant([place], "place")

@@ -216,11 +216,11 @@ def _appending(growing: Growing, editor: GraphEditor) -> NodeProto:
     node = editor.producer(growing.joined)
     if node is None:
         raise ValueError(f"nothing computes '{growing.joined}'")
-    for each in editor.consumers(growing.input):
-        if each.op_type != "Shape" and growing.joined not in each.output:
+    for consumer in editor.consumers(growing.input):
+        if consumer.op_type != "Shape" and growing.joined not in consumer.output:
             raise UnsupportedModelError(
-                f"node '{each.name or each.op_type}' reads the cache '{growing.input}' beside the node that appends to "
-                f"it, so that the module cannot keep it; {NO_STATE}"
+                f"node '{consumer.name or consumer.op_type}' reads the cache '{growing.input}' beside the node that "
+                f"appends to it, so that the module cannot keep it; {NO_STATE}"
             )
     return node
 

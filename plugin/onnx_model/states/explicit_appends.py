@@ -84,7 +84,7 @@ def _explicit(
         return None
     names = [optional_input(node, index) for index in (PAST_KEY, PAST_VALUE)]
     dims, rank = [_dims(name, editor) for name in names], _STACKED_RANK if names[0] == names[1] else _RANK
-    if any(len(each) != rank or each[-2] or not each[-1] for each in dims):
+    if any(len(dim) != rank or dim[-2] or not dim[-1] for dim in dims):
         return None
     return kind(node, editor, dims[0][-1]).nodes()
 

@@ -89,8 +89,8 @@ def set_dims(value: ValueInfoProto, dims: Iterable[int | str]) -> None:
     """Write the dimensions of an input: sizes, or names of symbols."""
     shape = value.type.tensor_type.shape
     del shape.dim[:]
-    for each in dims:
-        known = {"dim_value": each} if isinstance(each, int) else {"dim_param": each}
+    for dim in dims:
+        known = {"dim_value": dim} if isinstance(dim, int) else {"dim_param": dim}
         shape.dim.append(TensorShapeProto.Dimension(**known))
 
 
@@ -114,7 +114,7 @@ def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableB
     mosts = {size.most for size in asked.values() if isinstance(size, SizeRange)}
     if len(mosts) > 1:
         raise UsageError(f"--shape gives caches different lengths: {sorted(mosts)}")
-    known = sorted((each.most, each.table) for each in bounds if each.most is not None)
+    known = sorted((bound.most, bound.table) for bound in bounds if bound.most is not None)
     if mosts:
         most = mosts.pop() + own
         if known and known[0][0] < most:
@@ -123,12 +123,12 @@ def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableB
                 f"'{known[0][1]}' has rows for {known[0][0] - own}: give them a range up to that"
             )
         return most, "as given"
-    if unknown := next((each.table for each in bounds if each.most is None), None):
+    if unknown := next((bound.table for bound in bounds if bound.most is None), None):
         raise UnsupportedModelError(
             f"for how many positions the table '{unknown}' has rows cannot be told; give the cache "
             f"'{growing[0].input}' a range by --shape, or {NO_STATE}"
         )
-    if known and (known[0][0] < _USUAL_MOST or not all(each.is_ample for each in bounds)):
+    if known and (known[0][0] < _USUAL_MOST or not all(bound.is_ample for bound in bounds)):
         return known[0][0], f"as long as the table '{known[0][1]}'"
     return _USUAL_MOST, "the usual bound"
 

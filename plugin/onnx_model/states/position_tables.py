@@ -95,9 +95,9 @@ def table_bounds(model: ModelProto, editor: GraphEditor, feed: Feed, new: int) -
         feed: gives inputs their values.
         new: positions of a call, the fewest that there are.
     """
-    versions = [each for each in model.opset_import if not each.domain]
-    found = (_bound(read, _Index.of(read.taken_by, editor, versions, feed, new), editor) for read in _reads(editor))
-    return [each for each in found if each is not None]
+    versions = [opset for opset in model.opset_import if not opset.domain]
+    bounds = (_bound(read, _Index.of(read.taken_by, editor, versions, feed, new), editor) for read in _reads(editor))
+    return [bound for bound in bounds if bound is not None]
 
 
 def _bound(read: _Read, index: _Index | None, editor: GraphEditor) -> TableBound | None:

@@ -46,7 +46,7 @@ def home_plans(
         At most one plan, and the tables with conversions that were measured for it.
     """
     home = selector.policy.target.device
-    if any(each.devices == (home,) for each in selected):
+    if any(recipe.devices == (home,) for recipe in selected):
         return [], tables
     try:
         (best, *_), tables = selector.on_device(home).select(tables, limits)
@@ -75,11 +75,11 @@ def overlapped_plans(selector: PlanSelector, tables: Tables, selected: Sequence[
     except InfeasibleError as error:
         _LOG.info("there are no other plans for the first inference: %s", error)
         return [], tables
-    found: list[Recipe] = []
+    recipes: list[Recipe] = []
     for plan in plans:
-        if not any(plan.is_same_as(other) for other in [*selected, *found]):
-            found.append(plan)
-    return found, tables
+        if not any(plan.is_same_as(other) for other in [*selected, *recipes]):
+            recipes.append(plan)
+    return recipes, tables
 
 
 def regret_plans(selector: PlanSelector, tables: Tables, limits: Limits) -> Selected:

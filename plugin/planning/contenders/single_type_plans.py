@@ -39,16 +39,16 @@ def single_precision_plans(
     Returns:
         Plans that are not among ``mixed``, and the tables with conversions that were measured for them.
     """
-    found: list[Recipe] = []
+    recipes: list[Recipe] = []
     for precision in _within(selector.policy):
         try:
             (best, *_), tables = selector.in_precision(precision).select(tables, replace(limits, error=None))
         except InfeasibleError as error:
             _LOG.info("there is no plan in %s: %s", precision, error)
             continue
-        if _seconds(best) <= _NEAR * _seconds(mixed[0]) and not any(map(best.is_same_as, [*mixed, *found])):
-            found.append(best)
-    return found, tables
+        if _seconds(best) <= _NEAR * _seconds(mixed[0]) and not any(map(best.is_same_as, [*mixed, *recipes])):
+            recipes.append(best)
+    return recipes, tables
 
 
 def _within(policy: PlanPolicy) -> list[Precision]:
@@ -58,11 +58,13 @@ def _within(policy: PlanPolicy) -> list[Precision]:
     of_weights = policy.precision.computes_in_f32
     implied = Precision.INT8 if of_weights else Precision.INT8_WEIGHTS
     parts = {
-        each: set(each.types_on(policy.target))
-        for each in Precision
-        if set(each.types) < set(policy.precision.types) and not each.is_permitted and each is not implied
+        precision: set(precision.types_on(policy.target))
+        for precision in Precision
+        if set(precision.types) < set(policy.precision.types)
+        and not precision.is_permitted
+        and precision is not implied
     }
-    return [each for each, types in parts.items() if types < whole and (types or each is Precision.F32)]
+    return [precision for precision, types in parts.items() if types < whole and (types or precision is Precision.F32)]
 
 
 def _seconds(recipe: Recipe) -> float:

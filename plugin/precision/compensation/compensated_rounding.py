@@ -30,12 +30,12 @@ def compensated(matrix: Array, moments: Array, of: BlockEncoding) -> Array:
         of: the blocks; ``_TOGETHER`` is a multiple of their length.
     """
     factor = _factor(moments)
-    left, found = matrix.astype(np.float32), np.empty(matrix.shape, np.float32)
+    left, array = matrix.astype(np.float32), np.empty(matrix.shape, np.float32)
     for start in range(0, of.depth, _TOGETHER):
         rows = slice(start, min(start + _TOGETHER, of.depth))
-        errors = _round_rows(left[rows], found[rows], factor[rows, rows], of)
+        errors = _round_rows(left[rows], array[rows], factor[rows, rows], of)
         left[rows.stop :] -= factor[rows, rows.stop :].T @ errors
-    return found
+    return array
 
 
 def _round_rows(left: Array, found: Array, factor: Array, of: BlockEncoding) -> Array:

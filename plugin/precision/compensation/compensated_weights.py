@@ -129,7 +129,7 @@ def compensated_model(
     found = _compensated(imported, weights, policy, used, pool, progress, end)
     arrays = StoredArrays.write(stored.path.with_name("compensated.bin"), found)
     names = _names(imported.graph, weights)
-    aliases = dict(pair for each in weights for pair in _aliases(each, stored.only(names[each.name]), arrays))
+    aliases = dict(pair for weight in weights for pair in _aliases(weight, stored.only(names[weight.name]), arrays))
     _LOG.info("%d weights are rounded to 4 bits with compensation on %d samples", len(weights), len(used))
     joined = stored.joined(arrays.renamed(aliases))
     return replace(imported, weights=joined, compensated=samples.digest if aliases else ""), arrays
@@ -223,15 +223,15 @@ def _weights(model: ModelProto, least: int) -> list[_Weight]:
     for node in model.graph.node:
         if node.op_type in ("MatMul", "Gemm") and multiplies_rows(node, editor) and _is_matrix(editor, node.input[1]):
             readers.setdefault(node.input[1], []).append(node)
-    found = []
+    weights = []
     for name, nodes in readers.items():
         array = editor.constant(name)
         if array is None or len({weight_rows(node, array).shape for node in nodes}) > 1:
             continue
         weight = _Weight(name, array, tuple(nodes))
         if weight.rows.shape[0] >= least and weight.rows.shape[1]:
-            found.append(weight)
-    return found
+            weights.append(weight)
+    return weights
 
 
 def _is_matrix(editor: GraphEditor, name: str) -> bool:
@@ -271,8 +271,8 @@ def _compensated(
 
 def _moments(weight: _Weight, seen: Mapping[str, object]) -> Array | None:
     """The moments of all that is multiplied by a weight; None if they were not observed."""
-    found = [each.total for name in weight.tensors if isinstance(each := seen.get(name), SecondMoments)]
-    known = [each for each in found if each is not None]
+    arrays = [each.total for name in weight.tensors if isinstance(each := seen.get(name), SecondMoments)]
+    known = [array for array in arrays if array is not None]
     return np.sum(known, axis=0) if len(known) == len(weight.tensors) else None
 
 
@@ -298,7 +298,7 @@ def _names(graph: LayerGraph, weights: Sequence[_Weight]) -> dict[str, list[str]
     for layer in graph.all_layers():
         for node in layer.nodes:
             of_node.setdefault(node, []).extend(layer.weights)
-    return {each.name: [name for node in each.nodes for name in of_node.get(node.name, ())] for each in weights}
+    return {weight.name: [name for node in weight.nodes for name in of_node.get(node.name, ())] for weight in weights}
 
 
 def _aliases(weight: _Weight, stored: StoredArrays, arrays: StoredArrays) -> Iterator[tuple[str, tuple[str, bool]]]:

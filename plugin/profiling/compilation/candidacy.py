@@ -99,7 +99,7 @@ def find_variants(
     else:
         checking.finish()
     imported = equalised(imported, config, bench)
-    calibration, *others = (_calibrated(each, config, bench) for each in (imported, *sized))
+    calibration, *others = (_calibrated(model, config, bench) for model in (imported, *sized))
     calibration = calibration.permitting(other.samples.permitted_error for other in others)
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
     imported, calibration = with_compensation(

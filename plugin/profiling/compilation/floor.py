@@ -85,13 +85,13 @@ def without_wrong(recipe: Recipe, tables: Tables, tuner: Tuner) -> Tables | None
     tuner.measure_anew(cases)
     known = tuner.known(cases)
     failed = {
-        name: each.status.value
+        name: measurement.status.value
         for case in cases
-        for name, each in known[case.key].items()
-        if name in chosen[case.key] and each.status is not Status.OK and not each.is_transient
+        for name, measurement in known[case.key].items()
+        if name in chosen[case.key] and measurement.status is not Status.OK and not measurement.is_transient
     }
     if not failed:
         return None
     _LOG.warning("%d variants are left out: %s", len(failed), ", ".join(f"{name} ({failed[name]})" for name in failed))
-    measured = {key: {**tables.measured.get(key, {}), **found} for key, found in known.items()}
+    measured = {key: {**tables.measured.get(key, {}), **measurements} for key, measurements in known.items()}
     return replace(tables, measured={**tables.measured, **measured})

@@ -88,7 +88,7 @@ def check_beside(output: Path, weights: Path | None) -> None:
         UsageError: if they do not.
     """
     # Links may loop, which ``Path.resolve`` takes for an error of the program.
-    folders = [os.path.dirname(os.path.realpath(each)) for each in (output, weights) if each is not None]
+    folders = [os.path.dirname(os.path.realpath(path)) for path in (output, weights) if path is not None]
     if len({*folders}) > 1:
         raise UsageError(
             f"external weights '{weights}' must lie in the folder of '{output}', which looks for them there"

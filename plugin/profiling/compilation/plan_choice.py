@@ -77,7 +77,9 @@ def _told(status: Status, message: str) -> str:
 def without_fusions(tables: Tables, graph: LayerGraph) -> Tables:
     """The tables without times of fused layers, so that none are selected."""
     fused = {fusion.layer.task.key for fusion in graph.fusions}
-    return replace(tables, measured={key: found for key, found in tables.measured.items() if key not in fused})
+    return replace(
+        tables, measured={key: measurements for key, measurements in tables.measured.items() if key not in fused}
+    )
 
 
 _LOG = logging.getLogger(__name__)

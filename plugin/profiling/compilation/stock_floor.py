@@ -70,7 +70,7 @@ def _likely(key: str, tables: Tables) -> float:
 
     Code that was stopped at the time limit counts as much as any code can.
     """
-    names = [each.descriptor for each in tables.variants[key]]
+    names = [variant.descriptor for variant in tables.variants[key]]
     times = {name: seconds for name in names if (seconds := tables.seconds(key, name)) is not None}
     stock = tables.measured.get(key, {}).get(names[0])
     if stock is not None and stock.status is Status.TIMEOUT and times:

@@ -40,12 +40,12 @@ def check_layers(
         bound: inputs with a fixed value, which the file takes and the module does not.
     """
     try:
-        check, found = LayerCheck(load_model(path), claims), CheckedLayers()
+        check, layers = LayerCheck(load_model(path), claims), CheckedLayers()
         for feeds, given in inferences:
-            found += check({**feeds, **bound_feeds(bound)}, given)
+            layers += check({**feeds, **bound_feeds(bound)}, given)
     except SartorError as error:
         return WorkerError(error)
-    return found
+    return layers
 
 
 def check_rewritten(

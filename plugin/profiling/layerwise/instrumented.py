@@ -142,7 +142,7 @@ def instrumented(imported: ImportedModel, recipe: Recipe, shown: list[Shown]) ->
     """The model and the recipe with these results as outputs after the network's own."""
     graph = recipe.graph
     names = TakenNames(
-        [*(layer.name for layer in graph.layers), *(each.name for each in (*graph.inputs, *graph.outputs))]
+        [*(layer.name for layer in graph.layers), *(value.name for value in (*graph.inputs, *graph.outputs))]
     )
     extra = []
     for each in shown:

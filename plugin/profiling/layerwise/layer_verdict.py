@@ -106,12 +106,12 @@ class LayerJudge:
             RewriteError: if it is wrong.
         """
         try:
-            found = checked_layers(self.pool, self.imported, graph, samples)
+            layers = checked_layers(self.pool, self.imported, graph, samples)
         except DisturbedError:
             raise
         except (CompileError, UnsupportedModelError, UsageError) as error:
             return LayerVerdict(reason=str(error))
-        return replace(self._summed(graph, found), instead=instead)
+        return replace(self._summed(graph, layers), instead=instead)
 
     def _of_module(self, recipe: Recipe, files: NetFiles, samples: Sequence[Mapping[str, Array]]) -> LayerVerdict:
         folder = self.directory / _FOLDER
@@ -132,10 +132,10 @@ class LayerJudge:
         shipped = run()
         key = _key(recipe, samples, shipped)
         if key not in self.known:
-            found = self._compared(recipe, samples, shipped, folder)
-            if found.is_mislinked and not all(map(_are_same, run(), shipped)):
+            verdict = self._compared(recipe, samples, shipped, folder)
+            if verdict.is_mislinked and not all(map(_are_same, run(), shipped)):
                 return LayerVerdict(reason="its outputs differ from run to run")
-            self.known[key] = found
+            self.known[key] = verdict
         return self.known[key]
 
     def _compared(
@@ -151,18 +151,18 @@ class LayerJudge:
         specs = net_signature((recipe.graph.inputs, recipe.graph.outputs)).outputs
         outputs = [spec.name for spec in shown_outputs(specs)]
         # Arrays in files stay there until a worker maps them.
-        given = [ChainMap[str, Array](dict(zip(outputs, each, strict=True))) for each in shipped]
+        given = [ChainMap[str, Array](dict(zip(outputs, arrays, strict=True))) for arrays in shipped]
         groups = chunks(recipe.graph, shown)
         self.progress(_STEP, 0, len(groups))
         for number, (group, build) in enumerate(zip(groups, self._built(recipe, groups, folder), strict=True)):
             found = self._run(build.files, (build.recipe.graph.inputs, build.recipe.graph.outputs), samples)
             build.files.module.unlink()
-            if not all(_are_same(each[: len(outputs)], right) for each, right in zip(found, shipped, strict=True)):
+            if not all(_are_same(arrays[: len(outputs)], right) for arrays, right in zip(found, shipped, strict=True)):
                 return LayerVerdict(is_mislinked=True)
-            for index, each in enumerate(found):
+            for index, arrays in enumerate(found):
                 names = [one.tensor for one in group]
                 path_of = folder / f"{number}-{index}.bin"
-                stored = StoredArrays.write(path_of, dict(zip(names, each[len(outputs) :], strict=True)))
+                stored = StoredArrays.write(path_of, dict(zip(names, arrays[len(outputs) :], strict=True)))
                 given[index].maps.append(stored)  # type: ignore[arg-type] # which is read only
             self.progress(_STEP, number + 1, len(groups))
         claims = {**{each.tensor: each.claim for each in shown}, **output_claims(recipe, outputs)}
@@ -193,7 +193,7 @@ class LayerJudge:
         samples: Sequence[Mapping[str, Array]],
     ) -> list[Sequence[Array]]:
         job = {"files": files, "values": values, "feeds": samples, "device": self.device, "threads": self.threads}
-        return [each.outputs for each in call(self.pool, run_samples, job, _STEP, quiet=True)]
+        return [run.outputs for run in call(self.pool, run_samples, job, _STEP, quiet=True)]
 
 
 def _key(recipe: Recipe, samples: Sequence[Mapping[str, Array]], outputs: Sequence[Sequence[Array]]) -> str:
@@ -207,6 +207,6 @@ def _key(recipe: Recipe, samples: Sequence[Mapping[str, Array]], outputs: Sequen
 def _are_same(found: Sequence[Array], right: Sequence[Array]) -> bool:
     """Whether outputs have the same bits."""
     return all(
-        each.dtype == other.dtype and each.shape == other.shape and each.tobytes() == other.tobytes()
-        for each, other in zip(found, right, strict=True)
+        array.dtype == other.dtype and array.shape == other.shape and array.tobytes() == other.tobytes()
+        for array, other in zip(found, right, strict=True)
     )

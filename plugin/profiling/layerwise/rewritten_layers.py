@@ -34,9 +34,9 @@ def checked_layers(pool: WorkerPool, imported: ImportedModel, graph: LayerGraph,
         CompileError: if the worker dies.
         DisturbedError: if it was disturbed.
     """
-    found = call(pool, check_rewritten, _job(pool, imported, graph, samples), _STEP)
-    _check(found)
-    return found
+    layers = call(pool, check_rewritten, _job(pool, imported, graph, samples), _STEP)
+    _check(layers)
+    return layers
 
 
 @contextmanager

@@ -110,7 +110,7 @@ class LayerCheck:
         self._model = model
         self._claims = claims
         self._outputs = {output.name for output in model.graph.output}
-        unclaimed = [each.name for each in model.graph.output if each.name not in claims]
+        unclaimed = [value.name for value in model.graph.output if value.name not in claims]
         if unclaimed:
             raise UnsupportedModelError(f"no value of the module stands for the output '{unclaimed[0]}'")
         sort_nodes(model)
@@ -138,7 +138,7 @@ class LayerCheck:
             for initializer in self._model.graph.initializer
             if initializer.name not in feeds
         }
-        found = self._passed(known, given)
+        layers = self._passed(known, given)
         for index, node in enumerate(self._nodes):
             for name, right in self._bounds(node, known, self._precision(node)).items():
                 claim = self._claims.get(name)
@@ -146,16 +146,16 @@ class LayerCheck:
                     known[name] = right
                 else:
                     checked, known[name] = self._compared(name, describe_node(node), right, given[name])
-                    found += checked
-                    if not found.wrong:
+                    layers += checked
+                    if not layers.wrong:
                         _check_decided(name, claim, right)
             for name in self._readers[index]:
                 known.pop(name, None)
-        return found
+        return layers
 
     def _passed(self, known: Mapping[str, Bounded], given: Mapping[str, Array]) -> CheckedLayers:
         """The check of outputs that no node computes: inputs and weights, which a module returns as they are."""
-        names = (each.name for each in self._model.graph.output if each.name in known)
+        names = (value.name for value in self._model.graph.output if value.name in known)
         checks = (self._compared(name, "what is given", known[name], given[name])[0] for name in names)
         return sum(checks, CheckedLayers())
 
@@ -174,7 +174,7 @@ class LayerCheck:
 
 def _needed(model: ModelProto) -> list[NodeProto]:
     """The nodes that the outputs depend on, in order."""
-    wanted = {each.name for each in model.graph.output}
+    wanted = {value.name for value in model.graph.output}
     kept: list[NodeProto] = []
     for node in reversed(model.graph.node):
         if not wanted.isdisjoint(node.output):
@@ -201,7 +201,8 @@ def _precisions(nodes: Sequence[NodeProto], claims: Mapping[str, Claim]) -> dict
         own = [claims[name].precision for name in node.output if name in claims]
         own += [found[name] for name in node.output if name in found and name not in claims]
         joined = Precision(
-            max((each.growth for each in own), default=1.0), max((each.roundoff for each in own), default=0.0)
+            max((precision.growth for precision in own), default=1.0),
+            max((precision.roundoff for precision in own), default=0.0),
         )
         if joined != EXACT:
             found[node.output[0]] = joined

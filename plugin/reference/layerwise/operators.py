@@ -90,26 +90,26 @@ def results_of(node: NodeProto, run: NodeRun, operands: Operands, precision: Pre
 
 def _computed(node: NodeProto, run: NodeRun, operands: Operands, precision: Precision) -> list[Bounded]:
     given = [operand.value if operand is not None else None for operand in operands]
-    halves = max((half_roundoff(each) for each in given if each is not None), default=0.0)
+    halves = max((half_roundoff(array) for array in given if array is not None), default=0.0)
     values, errors = _in_full(node, run, given, halves), [operand.error if operand else None for operand in operands]
     if not any(is_real(value) or holds_integers(value) for value in values):
         return [Bounded(value) for value in values]
-    wide = [_widened(each) for each in given]
+    wide = [_widened(array) for array in given]
     if node.op_type in _LINEAR and all(is_real(value) for value in values):
-        found = _of_sums(node, run, wide, errors, precision, _terms(node, wide))
+        arrays = _of_sums(node, run, wide, errors, precision, _terms(node, wide))
     elif node.op_type in _SUMMING and all(is_real(value) for value in values):
-        found = _of_sums(node, run, wide, errors, precision, _reduced(wide, values))
+        arrays = _of_sums(node, run, wide, errors, precision, _reduced(wide, values))
     elif node.op_type in _MOVING:
         moved = _moved(node, run, wide, errors)
         return [Bounded(*each, is_exact=_are_exact(operands)) for each in zip(values, moved, strict=True)]
     else:
-        found = _by_changes(node, run, wide, errors, values)
+        arrays = _by_changes(node, run, wide, errors, values)
         if node.op_type in _CHOOSING:
-            return [Bounded(*each, is_exact=_are_exact(operands)) for each in zip(values, found, strict=True)]
-        found = [_with_rounding(*each) for each in zip(values, found, strict=True)]
+            return [Bounded(*each, is_exact=_are_exact(operands)) for each in zip(values, arrays, strict=True)]
+        arrays = [_with_rounding(*each) for each in zip(values, arrays, strict=True)]
     return [
         Bounded(value, _with_half(value, error), is_exact=not is_real(value))
-        for value, error in zip(values, found, strict=True)
+        for value, error in zip(values, arrays, strict=True)
     ]
 
 
@@ -121,9 +121,9 @@ def _in_full(node: NodeProto, run: NodeRun, given: Sequence[Array | None], halve
     """The results. In half precision they are computed in f32 and rounded once, where the operator exists in f32."""
     if not halves or node.op_type in ("Cast", "CastLike"):
         return run(given)
-    kind = next(each.dtype for each in given if each is not None and half_roundoff(each))
+    kind = next(array.dtype for array in given if array is not None and half_roundoff(array))
     try:
-        wide = run([_widened(each) for each in given])
+        wide = run([_widened(array) for array in given])
     except (UnsupportedModelError, UsageError):
         return run(given)
     with np.errstate(over="ignore"):
@@ -159,7 +159,7 @@ def _terms(node: NodeProto, given: Sequence[Array | None]) -> int:
 
 def _reduced(given: Sequence[Array | None], values: Sequence[Array]) -> int:
     """Number of terms in each sum of a reduction."""
-    size = sum(each.size for each in given if each is not None and is_real(each))
+    size = sum(array.size for array in given if array is not None and is_real(array))
     return max(size // max(values[0].size, 1), 1)
 
 

@@ -65,7 +65,7 @@ class SizedRunner:
     @property
     def least_seconds(self) -> float:
         """What calls take at least in the mean."""
-        return sum(share * each.least_seconds for share, each in self._timed)
+        return sum(share * call.least_seconds for share, call in self._timed)
 
     def timed(self, overhead: float) -> float:
         """Seconds of a call in the mean, without ``overhead``, the cost of a run."""

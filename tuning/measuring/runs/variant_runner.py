@@ -114,8 +114,8 @@ class VariantRunner:
         self._is_settled = device.host_memory
         ranges = data.ranges(self._implementation)
         inputs = [
-            upload(_stored(array, each, schema, ranges.get(slot)), device)
-            for slot, (array, each, schema) in enumerate(
+            upload(_stored(array, tensor, schema, ranges.get(slot)), device)
+            for slot, (array, tensor, schema) in enumerate(
                 zip(data.inputs, case.inputs, self._implementation.inputs, strict=True)
             )
         ]
@@ -154,7 +154,7 @@ class VariantRunner:
 
     def run(self) -> None:
         prefix = EXPORT_PREFIX if self.calls == 1 else REPEAT_PREFIX
-        arguments = [each.view for _ in range(self.calls) for each in self._arrays[next(self._turn)]]
+        arguments = [array.view for _ in range(self.calls) for array in self._arrays[next(self._turn)]]
         self._program.invoke(prefix + self._symbol, [*arguments, *(size.view for size in self._sizes)])
 
     def _settle(self, seconds: float) -> bool:
@@ -192,7 +192,7 @@ class VariantRunner:
         Raises:
             DeviceError: if the variant does not run.
         """
-        seconds, views = self._called([each.view for each in (*self._arrays[0], *self._sizes)])
+        seconds, views = self._called([array.view for array in (*self._arrays[0], *self._sizes)])
         if self._device.host_memory:
             self._settle(seconds)
             is_telling = self._is_candidate_0 and seconds > _TELLING_SECONDS

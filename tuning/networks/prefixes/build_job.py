@@ -33,16 +33,16 @@ def build_prefixes(
     symbols = {name: plain_name(piece.symbol) for name, piece in stitching.pieces.items()}
     code = {name: piece.implementation for name, piece in stitching.pieces.items()}
     every = prefixes_of(whole, symbols, code)
-    lengths = {each.entry.name: place for place, each in enumerate(every, 1)}
+    lengths = {prefix.entry.name: place for place, prefix in enumerate(every, 1)}
     chosen = choose(every, _MOST_PIECES)
-    entries = tuple(each.entry for each in chosen)
+    entries = tuple(prefix.entry for prefix in chosen)
     compile_stitched(stitch(replace(stitching, entries=entries, only_bound=True), target, ""), target, path)
     return [
         PrefixEntry(
-            name=each.entry.name,
-            symbol=each.symbol,
-            length=lengths[each.entry.name],
-            results=tuple(port.type for port in each.entry.outputs),
+            name=prefix.entry.name,
+            symbol=prefix.symbol,
+            length=lengths[prefix.entry.name],
+            results=tuple(port.type for port in prefix.entry.outputs),
         )
-        for each in chosen
+        for prefix in chosen
     ]

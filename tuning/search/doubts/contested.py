@@ -24,11 +24,14 @@ def contested(cases: Sequence[BenchmarkCase], known: Mapping[str, Mapping[str, M
 
 def _contested(case: BenchmarkCase, known: Mapping[str, Measurement]) -> BenchmarkCase | None:
     first, *others = case.variants
-    right = {name: each for name, each in known.items() if each.status is Status.OK}
+    right = {name: measurement for name, measurement in known.items() if measurement.status is Status.OK}
     if not right:
         return None
     stock = right.get(first.descriptor)
-    times = {name: each.time if stock is None else each.time_at(stock.time) for name, each in right.items()}
+    times = {
+        name: measurement.time if stock is None else measurement.time_at(stock.time)
+        for name, measurement in right.items()
+    }
     least = min((time for time in times.values() if time > NO_TIME), default=0.0)
     near = {name for name, seconds in times.items() if seconds <= _NEAR * least}
     if not any(right[name].foreign_load for name in near):

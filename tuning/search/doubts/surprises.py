@@ -29,7 +29,7 @@ def surprising(tasks: Sequence[Searched], known: Times, shipped: Sequence[Sample
         shipped: what the model was trained on: of other variants it knows nothing.
         model: the ``guide``, whose pace is that of another machine.
     """
-    seen = {kin(each.variant) for each in shipped}
+    seen = {kin(sample.variant) for sample in shipped}
     expected = {task.key: _expected(task, known, seen, model) for task in tasks}
     ratios = [
         taken / foreseen[name]

@@ -20,7 +20,7 @@ def shippable(store: Store, target: Target, threads: int) -> list[Sample]:
     Raises:
         UsageError: if there are too few.
     """
-    found = [
+    samples = [
         sample
         for measurement in store.measurements(here_only=True)
         if (measurement.key.threads, measurement.key.backend, measurement.key.runtime)
@@ -28,7 +28,7 @@ def shippable(store: Store, target: Target, threads: int) -> list[Sample]:
         and not measurement.foreign_load
         and (sample := Sample.of(measurement)) is not None
     ]
-    if len(found) < FEWEST_SAMPLES:
-        count = f"the database has {len(found)} times for {target} on this machine, threads: {threads}"
+    if len(samples) < FEWEST_SAMPLES:
+        count = f"the database has {len(samples)} times for {target} on this machine, threads: {threads}"
         raise UsageError(f"{count}; tune networks with --search full first")
-    return found
+    return samples

@@ -27,7 +27,7 @@ def left_out(samples: Iterable[Sample]) -> list[Sample]:
 
 def _of_task(facts: str, listed: list[Sample]) -> Iterator[Sample]:
     first = all_routines()[0].name
-    heads = {each.variant.descriptor.partition(".")[0] for each in listed if each.variant.dtype == _OWN}
-    if heads and all(each.variant.routine != first for each in listed):
-        least = min(each.seconds for each in listed)
+    heads = {sample.variant.descriptor.partition(".")[0] for sample in listed if sample.variant.dtype == _OWN}
+    if heads and all(sample.variant.routine != first for sample in listed):
+        least = min(sample.seconds for sample in listed)
         yield Sample(facts, described(f"{min(heads)}.{first}"), MOST_SLOWDOWN * least)

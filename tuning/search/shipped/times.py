@@ -59,7 +59,7 @@ def shipped_samples(isa: str, threads: int, folder: Path = _FOLDER) -> tuple[Sam
 
 def path_of(isa: str, threads: int, folder: Path = _FOLDER) -> Path | None:
     """The file of ``shipped_samples``; None if there is none."""
-    return next((each for each in (folder / _name(isa, threads), folder / _name(isa, 1)) if each.exists()), None)
+    return next((path for path in (folder / _name(isa, threads), folder / _name(isa, 1)) if path.exists()), None)
 
 
 def write_samples(samples: Iterable[Sample], isa: str, threads: int, folder: Path = _FOLDER) -> Path:
@@ -86,9 +86,9 @@ def near_best(samples: Iterable[Sample]) -> list[Sample]:
     """The samples that are not far slower than the fastest with the same facts, sorted."""
     found = sorted(samples, key=_order)
     least: dict[str, float] = {}
-    for each in found:
-        least[each.facts] = min(each.seconds, least.get(each.facts, each.seconds))
-    return [each for each in found if each.seconds <= MOST_SLOWDOWN * least[each.facts]]
+    for sample in found:
+        least[sample.facts] = min(sample.seconds, least.get(sample.facts, sample.seconds))
+    return [sample for sample in found if sample.seconds <= MOST_SLOWDOWN * least[sample.facts]]
 
 
 def _order(sample: Sample) -> tuple[str, str, float]:
@@ -108,13 +108,13 @@ def read(path: Path) -> tuple[Sample, ...]:
     """
     try:
         data = json.loads(gzip.decompress(path.read_bytes()))
-        found = list(_samples(data["tasks"])) if data["format"] == _FORMAT else None
+        samples = list(_samples(data["tasks"])) if data["format"] == _FORMAT else None
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
         raise MisfitError(f"'{path.name}' is damaged ({error})") from error
-    if found is None:
+    if samples is None:
         raise MisfitError(f"'{path.name}' has another format")
-    known = tuple(each for each in found if each.variant.routine in routine_names())
-    if len(known) < (1 - _MOST_UNKNOWN) * len(found):
+    known = tuple(sample for sample in samples if sample.variant.routine in routine_names())
+    if len(known) < (1 - _MOST_UNKNOWN) * len(samples):
         raise MisfitError(f"'{path.name}' was made for other routines than those of this version")
     return known
 

@@ -135,8 +135,8 @@ class Search:
         _report(last.order, seconds)
         # The lower bounds of all rounds hold; where the last had to fix schemas, an earlier one may be higher.
         bound = None if last.bound is None else max(each.least for each in rounds)
-        found = last.plans if bound is None else [plan for each in rounds for plan in each.plans]
-        plans = last.plans if bound is None else _cheapest(self._problem, found, self._k)
+        assignments = last.plans if bound is None else [plan for each in rounds for plan in each.plans]
+        plans = last.plans if bound is None else _cheapest(self._problem, assignments, self._k)
         first = conclude(self._problem, plans[0], bound=bound, solver=NAME, seconds=seconds)
         others = [
             conclude(self._problem, plan, bound=first.lower_bound, solver=NAME, seconds=seconds) for plan in plans[1:]

@@ -235,11 +235,11 @@ def _follow_algorithm(model: IndexedProblem, start: _Interactions, total: int) -
 def _fitting(start: _Interactions, score: _Score, total: int) -> Order:
     """A greedy order whose tables have at most ``total`` entries together."""
     limit = JOIN_LIMIT
-    found = _greedy(start.copy(), score, limit)
-    while found.entries > total and limit > 1:
+    order = _greedy(start.copy(), score, limit)
+    while order.entries > total and limit > 1:
         limit //= 4
-        found = _greedy(start.copy(), score, limit)
-    return found
+        order = _greedy(start.copy(), score, limit)
+    return order
 
 
 def _greedy(interactions: _Interactions, score: _Score, limit: int) -> Order:

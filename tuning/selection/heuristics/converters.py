@@ -100,7 +100,9 @@ class _Converter:
         rows: list[Mask] = []
         for output, costs in enumerate(self._costs):
             options = np.flatnonzero(np.isfinite(costs)).tolist()
-            for taken in (each for size in range(len(options) + 1) for each in combinations(options, size)):
+            for taken in (
+                combination for size in range(len(options) + 1) for combination in combinations(options, size)
+            ):
                 outputs.append(output)
                 rows.append(np.zeros(len(costs), dtype=np.bool_))
                 rows[-1][list(taken)] = True
@@ -125,16 +127,16 @@ class _Converter:
 
     def charged(self, link: Link) -> Floats:
         """Costs of a reader behind the converter: nothing for what is there, and alone for what nothing else reads."""
-        found = self._charged.get(id(link))
-        if found is None:
+        array = self._charged.get(id(link))
+        if array is None:
             outputs, members = self._sets
             place = {schema: column for column, schema in enumerate(self._schemas)}
             columns = np.array([place.get(schema, -1) for schema in link.needed.tolist()])
             there = members[:, columns] & (columns >= 0)
             alone = link.costs[outputs]
             behind = np.where(there & np.isfinite(alone), 0.0, np.inf)
-            found = self._charged[id(link)] = np.where((columns >= 0) & (alone > 0), behind, alone)
-        return found
+            array = self._charged[id(link)] = np.where((columns >= 0) & (alone > 0), behind, alone)
+        return array
 
     def _option(self, number: int, output: int, value: float) -> Option:
         written = self._producer.outputs[output]

@@ -81,10 +81,10 @@ def _drop_dominated(
 ) -> None:
     own = np.flatnonzero(kept[index])
     layer = model.layers[index]
-    pairs = [[each[layer.output_of[own]][:, kept[link.consumer]] for each in both] for link, *both in outbound]
+    pairs = [[array[layer.output_of[own]][:, kept[link.consumer]] for array in both] for link, *both in outbound]
     for link, *both in inbound:
         written = np.unique(model.layers[link.producer].output_of[kept[link.producer]])
-        pairs.append([each[np.ix_(written, own)].T for each in both])
+        pairs.append([array[np.ix_(written, own)].T for array in both])
     saved = layer.values[own, np.newaxis] - layer.values[own]
     # If one link forbids the first option and another link the second, neither dominates the other.
     with np.errstate(invalid="ignore"):

@@ -43,18 +43,18 @@ def alternatives(
     started = perf_counter()
     deadline = math.inf if seconds is None else started + seconds
     search = BoundedSearch(problem, {Quantity(problem.objective.value), *limits.bounds}, keep=count)
-    target, found = search.program.objective(problem.objective), list[Selection]()
-    while len(found) < count:
+    target, selections = search.program.objective(problem.objective), list[Selection]()
+    while len(selections) < count:
         best = search.minimise(target, limits.bounds, deadline)
         if not isinstance(best, Found) or not best.proven:
             break
-        bound = found[0].cost if found else None
+        bound = selections[0].cost if selections else None
         plan = conclude(problem, best.plan, bound=bound, solver=ilp.NAME, seconds=perf_counter() - started)
-        if found and plan.cost > found[0].cost + excess:
+        if selections and plan.cost > selections[0].cost + excess:
             break
-        found.append(plan)
+        selections.append(plan)
         search.add_row(_apart_from(search.program.net, best.plan, apart))
-    return found
+    return selections
 
 
 def _apart_from(net: Net, plan: Assignment, apart: float) -> Row:

@@ -60,8 +60,8 @@ class _Appender:
         if not _may_choose(node, self._editor) or len(node.output) != 1:
             return None
         options = attributes(node)
-        if (found := self._of_constants(node, options)) is not None:
-            return found
+        if (nodes := self._of_constants(node, options)) is not None:
+            return nodes
         for taken, other, holds in (("then_branch", "else_branch", True), ("else_branch", "then_branch", False)):
             kept = _handed_on(options[other]) or self._known_start(options[taken], options[other])
             if kept and (joined := _appended(options[taken], kept)) is not None:
@@ -95,7 +95,7 @@ class _Appender:
     def _of_constants(self, node: NodeProto, options: Mapping[str, GraphProto]) -> list[NodeProto] | None:
         """What appends rows to a constant, where both results are known."""
         pair = [self._constant(options[name]) for name in ("then_branch", "else_branch")]
-        longer, shorter = sorted(pair, key=lambda each: -1 if each is None or not each.ndim else -len(each))
+        longer, shorter = sorted(pair, key=lambda array: -1 if array is None or not array.ndim else -len(array))
         if longer is None or shorter is None or not longer.ndim or longer.dtype != shorter.dtype:
             return None
         count = len(shorter) if shorter.ndim else 0

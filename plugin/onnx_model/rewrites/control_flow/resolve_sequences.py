@@ -108,52 +108,52 @@ def _state(resolver: _Resolver, node: NodeProto) -> None:
 
 
 def _insert(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
-    found = resolver.elements(node.input[0])
-    if found is None:
+    elements = resolver.elements(node.input[0])
+    if elements is None:
         return None
-    count = len(found.names)
+    count = len(elements.names)
     position = resolver.position(node, 2, count, count)
     if position is None:
         return None
-    names = (*found.names[:position], node.input[1], *found.names[position:])
-    return [resolver.sequence(node, node.output[0], Elements(names, found.kind))]
+    names = (*elements.names[:position], node.input[1], *elements.names[position:])
+    return [resolver.sequence(node, node.output[0], Elements(names, elements.kind))]
 
 
 def _erase(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
-    found = resolver.elements(node.input[0])
-    if found is None:
+    elements = resolver.elements(node.input[0])
+    if elements is None:
         return None
-    count = len(found.names)
+    count = len(elements.names)
     position = resolver.position(node, 1, count, count - 1)
     if position is None:
         return None
-    names = (*found.names[:position], *found.names[position + 1 :])
-    return [resolver.sequence(node, node.output[0], Elements(names, found.kind))]
+    names = (*elements.names[:position], *elements.names[position + 1 :])
+    return [resolver.sequence(node, node.output[0], Elements(names, elements.kind))]
 
 
 def _at(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
-    found = resolver.elements(node.input[0])
-    if found is None:
+    elements = resolver.elements(node.input[0])
+    if elements is None:
         return None
-    count = len(found.names)
+    count = len(elements.names)
     position = resolver.position(node, 1, count, count - 1)
-    return None if position is None else resolver.same(node, found.names[position])
+    return None if position is None else resolver.same(node, elements.names[position])
 
 
 def _length(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
-    found = resolver.elements(node.input[0])
-    if found is None:
+    elements = resolver.elements(node.input[0])
+    if elements is None:
         return None
-    resolver.editor.set_constant(node.output[0], np.asarray(len(found.names), np.int64))
+    resolver.editor.set_constant(node.output[0], np.asarray(len(elements.names), np.int64))
     return []
 
 
 def _concat(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
-    found = resolver.elements(node.input[0])
-    if found is None or not found.names:
+    elements = resolver.elements(node.input[0])
+    if elements is None or not elements.names:
         return None
     emit, options = Emitter(resolver.editor, node), attributes(node)
-    names = list(found.names)
+    names = list(elements.names)
     if options.get("new_axis"):
         names = [emit.raised(name, options["axis"], resolver.version) for name in names]
     emit("Concat", *names, output=node.output[0], axis=options["axis"])
@@ -220,13 +220,16 @@ def _map(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
     emit, editor = Emitter(resolver.editor, node), resolver.editor
     body = Body(attributes(node)["body"], emit)
     unknown = any(
-        found is None and _kind(resolver, name) != "tensor_type" for name, found in zip(node.input, mapped, strict=True)
+        elements is None and _kind(resolver, name) != "tensor_type"
+        for name, elements in zip(node.input, mapped, strict=True)
     )
     if mapped[0] is None or unknown or not body.is_small(count):
         return None
     steps = []
     for step in range(count):
-        operands = [found.names[step] if found else name for name, found in zip(node.input, mapped, strict=True)]
+        operands = [
+            elements.names[step] if elements else name for name, elements in zip(node.input, mapped, strict=True)
+        ]
         steps.append(body.step(operands))
     kinds = [value.type.tensor_type.elem_type for value in body.graph.output]
     stated = [

@@ -30,8 +30,8 @@ class PackedOutput:
 
     def packed(self, tensors: Mapping[str, Array]) -> Value:
         """The output, of tensors by name."""
-        found = [tensors[name] for name in self.names]
-        return found if self.is_list else next(iter(found), None)
+        arrays = [tensors[name] for name in self.names]
+        return arrays if self.is_list else next(iter(arrays), None)
 
 
 def has_tensors_only(model: ModelProto) -> bool:
@@ -122,14 +122,14 @@ def tensor_outputs(model: ModelProto) -> tuple[PackedOutput, ...]:
     editor = GraphEditor(model.graph)
     packed, values, nodes = [], [], editor.nodes
     for value in model.graph.output:
-        found = _found(value, editor)
-        if found is None:
+        output = _found(value, editor)
+        if output is None:
             packed.append(PackedOutput((value.name,)))
             values.append(ValueInfoProto.FromString(value.SerializeToString()))
             continue
-        names = [editor.fresh(f"{value.name}/{index}") for index in range(len(found.names))]
-        packed.append(PackedOutput(tuple(names), found.is_list))
-        for source, name in zip(found.names, names, strict=True):
+        names = [editor.fresh(f"{value.name}/{index}") for index in range(len(output.names))]
+        packed.append(PackedOutput(tuple(names), output.is_list))
+        for source, name in zip(output.names, names, strict=True):
             values.append(helper.make_value_info(name, editor.type(source) or TypeProto()))
             nodes.append(helper.make_node("Identity", [source], [name], name=editor.fresh_node(name)))
     del model.graph.output[:]

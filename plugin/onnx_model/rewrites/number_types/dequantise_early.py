@@ -56,9 +56,9 @@ def _move_one(editor: GraphEditor) -> str:
         if node.op_type not in MOVED_BEHIND or len(node.output) != 1 or editor.is_output(node.output[0]):
             continue
         readers = editor.consumers(node.output[0])
-        found = {fixed_range(reader, editor) if dequantises(reader) else None for reader in readers}
+        ranges = {fixed_range(reader, editor) if dequantises(reader) else None for reader in readers}
         given = sum(editor.is_output(reader.output[0]) for reader in readers)
-        if len(found) == 1 and None not in found and given <= 1:
+        if len(ranges) == 1 and None not in ranges and given <= 1:
             _exchange(editor, node, readers)
             return str(node.name)
     return ""

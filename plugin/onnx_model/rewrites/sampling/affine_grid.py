@@ -43,5 +43,5 @@ def _positions(lengths: list[int], corners: bool) -> Array:
         np.linspace(1.0, -1.0, length)[::-1] if corners else (2.0 * np.arange(length) + 1.0) / length - 1.0
         for length in lengths
     ]
-    places = [each.ravel() for each in np.meshgrid(*axes, indexing="ij")]
+    places = [array.ravel() for array in np.meshgrid(*axes, indexing="ij")]
     return np.stack([*reversed(places), np.ones_like(places[0])], 1)

@@ -71,7 +71,7 @@ def _sliced(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _Pa
     given = [editor.constant(name) if (name := optional_input(node, index)) else None for index in range(1, 5)]
     if any(optional_input(node, index) and given[index - 1] is None for index in range(1, 5)):
         return None
-    starts, ends, axes, steps = (None if each is None else each.reshape(-1).tolist() for each in given)
+    starts, ends, axes, steps = (None if array is None else array.reshape(-1).tolist() for array in given)
     if starts is None or ends is None or len(starts) != 1 or steps not in (None, [1]):
         return None
     if (axes or [0])[0] % len(shape) != len(shape) - 1:

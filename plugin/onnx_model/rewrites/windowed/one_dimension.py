@@ -40,7 +40,7 @@ def lift_signals(model: ModelProto) -> tuple[str, ...]:
 
 def _is_root(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether a node is a windowed operator over a signal of known shape."""
-    if node.domain or node.op_type not in _WINDOWED or len([each for each in node.output if each]) > 1:
+    if node.domain or node.op_type not in _WINDOWED or len([name for name in node.output if name]) > 1:
         return False
     shape = editor.shape(node.input[0])
     known = node.op_type not in _FILTERED or editor.rank(node.input[1]) == _SIGNAL_RANK
@@ -62,17 +62,17 @@ class _Lifting:
         emit = Emitter(self._editor, node)
         if _is_root(node, self._editor):
             return self._root(emit)
-        if node.domain or len(node.output) != 1 or not any(each in self._images for each in node.input):
+        if node.domain or len(node.output) != 1 or not any(name in self._images for name in node.input):
             return None
         if node.op_type in _UNARY:
             return self._lifted(emit, [self._image(emit, node.input[0])])
         if node.op_type in _BY_CHANNEL:
             return self._lifted(emit, [self._image(emit, node.input[0]), *node.input[1:]])
-        if node.op_type in _BROADCAST and all(self._is_narrow(each) for each in node.input):
-            return self._lifted(emit, [self._operand(emit, each) for each in node.input])
-        if node.op_type == "Concat" and all(each in self._images for each in node.input):
+        if node.op_type in _BROADCAST and all(self._is_narrow(name) for name in node.input):
+            return self._lifted(emit, [self._operand(emit, name) for name in node.input])
+        if node.op_type == "Concat" and all(name in self._images for name in node.input):
             axis = attributes(node)["axis"] % _SIGNAL_RANK
-            return self._lifted(emit, [self._images[each] for each in node.input], axis=axis + (axis >= _ROW_AXIS))
+            return self._lifted(emit, [self._images[name] for name in node.input], axis=axis + (axis >= _ROW_AXIS))
         return self._padded(emit) if node.op_type == "Pad" else None
 
     def _is_narrow(self, name: str) -> bool:

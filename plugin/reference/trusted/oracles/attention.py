@@ -19,7 +19,7 @@ def attention(call: Call) -> list[Array]:
     query, key, value = (_heads(call, index) for index in range(3))
     keys, values = (_after_past(new, call.input(index)) for new, index in ((key, 4), (value, 5)))
     shared = query.shape[1] // keys.shape[1]
-    wide = [np.repeat(each.astype(np.float64), shared, axis=1) for each in (keys, values)]
+    wide = [np.repeat(array.astype(np.float64), shared, axis=1) for array in (keys, values)]
     scale = call.number("scale", 1 / math.sqrt(query.shape[-1]))
     scores = scale * (query.astype(np.float64) @ wide[0].swapaxes(-1, -2))
     capped = _capped(scores, call.number("softcap", 0.0))

@@ -84,12 +84,12 @@ def _scan(bodies: Bodies, inputs: Sequence[Any], outside: Mapping[str, Any]) -> 
     for index in range(len(rows[0])):
         outputs = bodies.run("body", (*state, *(value[index] for value in rows)), outside)
         state = outputs[: len(state)]
-        for found, row in zip(collected, outputs[len(state) :], strict=True):
-            found.append(row)
+        for arrays, row in zip(collected, outputs[len(state) :], strict=True):
+            arrays.append(row)
     turns = bodies.setting("scan_output_directions", [0] * len(declared))
     out_axes = bodies.setting("scan_output_axes", [0] * len(declared))
-    ordered = [each[::-1] if turn else each for each, turn in zip(collected, turns, strict=True)]
-    stacked = [_stacked(each, value, axis) for each, value, axis in zip(ordered, declared, out_axes, strict=True)]
+    ordered = [arrays[::-1] if turn else arrays for arrays, turn in zip(collected, turns, strict=True)]
+    stacked = [_stacked(arrays, value, axis) for arrays, value, axis in zip(ordered, declared, out_axes, strict=True)]
     return [*state, *stacked]
 
 
@@ -98,7 +98,7 @@ def _stacked(rows: Sequence[Array], declared: Any, axis: int) -> Array:
     if rows:
         return np.stack(rows, axis)
     tensor = declared.type.tensor_type
-    shape = [each.dim_value for each in tensor.shape.dim]
+    shape = [dim.dim_value for dim in tensor.shape.dim]
     shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 0)
     return np.zeros(shape, helper.tensor_dtype_to_np_dtype(tensor.elem_type or 1))
 

@@ -103,7 +103,7 @@ class PartedModel:
 
 def versions_of(model: ModelProto) -> dict[str, int]:
     """The versions of the operator sets that a model imports, by domain."""
-    return {"" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import}
+    return {"" if opset.domain == "ai.onnx" else opset.domain: opset.version for opset in model.opset_import}
 
 
 def named(model: ModelProto) -> ModelProto:

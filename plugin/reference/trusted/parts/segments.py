@@ -67,8 +67,8 @@ class Segment:
         feeds = {name: values[name] for name in self.inputs}
         if self._run is None:
             self._run = self._load(self._model(feeds).SerializeToString())
-        found = self._run({_passing(name, value): _carried(value) for name, value in feeds.items()})
-        named = dict(zip(self.outputs, found, strict=True))
+        arrays = self._run({_passing(name, value): _carried(value) for name, value in feeds.items()})
+        named = dict(zip(self.outputs, arrays, strict=True))
         return {name: self._restore(name, value) for name, value in named.items()}
 
     def _restore(self, name: str, value: Any) -> Any:

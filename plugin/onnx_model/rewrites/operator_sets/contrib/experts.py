@@ -148,7 +148,7 @@ class _Experts:
         """All experts' results of all tokens, added up by weights that are mostly zero."""
         emit, rows, count = self._emit, self._rows, self._count
         first = self._product_by_all(tokens, self._first)
-        gates = [self._product_by_all(tokens, each) for each in self._gates]
+        gates = [self._product_by_all(tokens, matrix) for matrix in self._gates]
         inner = self._activated(first, gates)
         best, numbers = self._routed()
         weights = self._spread(best, numbers)
@@ -201,7 +201,7 @@ class _Experts:
         best, numbers = self._routed()
         column = emit("Reshape", tokens, self._shape(rows, 1, self._depth, 1), part="column")
         first = self._product_by_chosen(column, self._first, numbers)
-        gates = [self._product_by_chosen(column, each, numbers) for each in self._gates]
+        gates = [self._product_by_chosen(column, matrix, numbers) for matrix in self._gates]
         inner = emit("Unsqueeze", self._activated(first, gates), emit.constant([-1], "axis"), part="inner_column")
         made = self._product_by_chosen(inner, self._second, numbers)
         weighted = emit("Mul", made, emit("Reshape", best, self._shape(rows, chosen, 1), part="best"), part="weighted")
@@ -247,7 +247,7 @@ class _Experts:
         split = emit("Reshape", first, self._shape(0, 0, *pairs), part="pairs")
         axis, ones = (3 if is_interleaved else 2), emit.constant([1, 1], "ones")
         halves = emit.many("Split", split, ones, part="halves", outputs=("", ""), axis=axis)
-        one, other = (emit("Squeeze", each, emit.constant([axis], "axis"), part="half") for each in halves)
+        one, other = (emit("Squeeze", half, emit.constant([axis], "axis"), part="half") for half in halves)
         return one, other
 
     def _gated(self, gate: str, linear: str) -> str:
@@ -295,10 +295,10 @@ def _mixture(
             f"{describe_node(node)} has {'no' if is_apart else 'a'} third weight, where its activation "
             f"{'needs one' if is_apart else 'has none'}; export it with swiglu_fusion=1"
         )
-    matrices = [read(node, editor, each) for each in (places if is_apart else places[:2])]
-    if any(each is None for each in matrices):
+    matrices = [read(node, editor, place) for place in (places if is_apart else places[:2])]
+    if any(matrix is None for matrix in matrices):
         return None
-    known = [each for each in matrices if each is not None]
+    known = [matrix for matrix in matrices if matrix is not None]
     rows = math.prod(shape[:-1])
     _check_sizes(node, shape[-1], routes, rows, known, width=2 if is_gated and not is_apart else 1)
     return _Experts(node, editor, rows, known).nodes()
@@ -309,11 +309,12 @@ def _check_sizes(
 ) -> None:
     first, second = matrices[:2]
     fits = first.depth == depth and second.results == depth and first.results == width * second.depth
-    experts = {each.experts for each in matrices}
+    experts = {matrix.experts for matrix in matrices}
     chosen = int(attributes(node).get("k", 1))
     if not fits or len(experts) != 1 or routes != (rows, first.experts) or not 0 < chosen <= first.experts:
         raise UnsupportedModelError(
-            f"{describe_node(node)} has experts {[(each.experts, each.results, each.depth) for each in matrices]}, "
+            f"{describe_node(node)} has experts "
+            f"{[(matrix.experts, matrix.results, matrix.depth) for matrix in matrices]}, "
             f"of which {chosen} are chosen, for {rows} tokens of {depth} and routes {list(routes)}, which do not fit; "
             "export the model again"
         )

@@ -42,9 +42,9 @@ def encode_products(model: ModelProto) -> tuple[str, ...]:
     editor = GraphEditor(model.graph)
 
     def rule(node: NodeProto) -> list[NodeProto] | None:
-        found = _Product.of(node, editor)
-        weight = None if found is None else found.weight()
-        return None if found is None or weight is None else found.nodes(weight)
+        product = _Product.of(node, editor)
+        weight = None if product is None else product.weight()
+        return None if product is None or weight is None else product.nodes(weight)
 
     changed = editor.rewrite(rule)
     if changed and all(item.domain != DOMAIN for item in model.opset_import):

@@ -79,17 +79,17 @@ class _Constants:
 
     def parts(self, emit: Emitter, of: BlockEncoding, codes: Array, scales: Array, points: Array | None) -> list[str]:
         """Names of the parts of a weight, in the shapes of ``BlockEncoding``."""
-        reals = [each for each in (scales, points) if each is not None and each.dtype != np.uint8]
+        reals = [array for array in (scales, points) if array is not None and array.dtype != np.uint8]
         if all(_is_half(real) for real in reals):
             scales, *others = (real.astype(np.float16) for real in reals)
             points = others[0] if others else points
-        found = {
+        arrays = {
             "codes": _without_rest(codes.reshape(of.codes.shape), of),
             "scales": scales.reshape(of.columns, of.blocks),
         }
         if points is not None:
-            found["points"] = points
-        return [self.add(emit, values, name) for name, values in found.items()]
+            arrays["points"] = points
+        return [self.add(emit, values, name) for name, values in arrays.items()]
 
 
 def _without_rest(codes: Array, of: BlockEncoding) -> Array:

@@ -146,8 +146,8 @@ class _Table:
         emit, axis = self.emit, self._quantised_axis
         size = self.codes.shape[axis]
         points, scales = (
-            np.take(np.repeat(each.astype(np.float64), self._block, axis=axis), np.arange(size), axis=axis)
-            for each in (self.points, self.scales)
+            np.take(np.repeat(array.astype(np.float64), self._block, axis=axis), np.arange(size), axis=axis)
+            for array in (self.points, self.scales)
         )
         table = emit.constant(((self.codes - points) * scales).astype(self.scales.dtype), "table")
         gathered = attributes(emit.node).get("gather_axis", 0)
