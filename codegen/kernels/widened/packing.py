@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import F32, TensorType
 from sartor.codegen.ir.packing import Quantise, QuantiseWide, Reshape, Step, Transpose, cut
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.kernels.emit.assembler import Assembler
@@ -81,7 +81,7 @@ def pack_pair_windows(
         RejectionError: if sums may exceed 32 bits, or there is one tap in a row.
     """
     height, width = kernel
-    taps = TensorType((channels, width, height, 1), "f32")
+    taps = TensorType((channels, width, height, 1), F32)
     packed = pack_pairs(taps, panel, lanes, element)
     (quantise,) = packed.packing
     steps: tuple[Step, ...] = (Transpose((0, 2, 1)), Reshape(taps.shape), *quantise.steps)
