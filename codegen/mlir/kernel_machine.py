@@ -11,12 +11,12 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.gpu_machine import gpu_machine
 from sartor.codegen.mlir.machine import Machine, float_machine, machine_of
-from sartor.devices import CPU, VULKAN
+from sartor.devices import CPU, CUDA, VULKAN
 
 CPU_ONLY: tuple[str, ...] = (CPU,)
 EVERYWHERE: tuple[str, ...] = (CPU, VULKAN)
 """Devices of kernels that need nothing but vectors: neither memory of a workgroup nor instructions of a CPU."""
-ALSO_CUDA: tuple[str, ...] = (*EVERYWHERE, "cuda")
+ALSO_CUDA: tuple[str, ...] = (*EVERYWHERE, CUDA)
 """The same with CUDA, where most layers have kernels for its tensor cores."""
 
 _STORED_EVERYWHERE = (None, F16)

@@ -172,7 +172,7 @@ class Kernel:
     def _shell(self, target: Target) -> str:
         buffers, layout = (*self.reads, *self.results, *([self.flags] if self.flags else [])), self._layout(target)
         is_invocation = self._is_invocation(target)
-        space = ", #hal.descriptor_type<storage_buffer>" if target.device == "vulkan" else ""
+        space = ", #hal.descriptor_type<storage_buffer>" if target.is_vulkan else ""
         lane = f"    %lane = {_LANE} x" if is_invocation else ""
         extents = SizeText({symbol: f"%s{index}" for index, symbol in enumerate(self.symbols)})
         spans = "\n".join(

@@ -26,7 +26,7 @@ from sartor.codegen.kernels.loops.nest import Nest
 from sartor.codegen.kernels.loops.partition import largest_range
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import chunk
-from sartor.codegen.mlir.kernel_machine import CPU, kernel_machine
+from sartor.codegen.mlir.kernel_machine import CPU_ONLY, kernel_machine
 from sartor.codegen.mlir.machine import Machine
 
 _MOST_SUM = (1 << 31) - 1
@@ -52,7 +52,7 @@ class BlockRoutine(ABC):
     @property
     def devices(self) -> tuple[str, ...]:
         """Devices that the kernel can be compiled for."""
-        return CPU
+        return CPU_ONLY
 
     @abstractmethod
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
