@@ -56,8 +56,10 @@ class PairedRows:
         """Check that the kernel can be emitted.
 
         Raises:
-            RejectionError: if the rows that a window reads exceed the stack.
+            RejectionError: if a window skips rows, or those that it reads exceed the stack.
         """
+        if self.nest.rows.dilation != 1:
+            raise RejectionError("the rows that a window reads have to be neighbours")
         if self.ring * self.row * GROUP > SCRATCH_BYTES:
             raise RejectionError("the rows that a window reads exceed the stack")
 

@@ -125,6 +125,7 @@ def _of_8_bits(weight: np.ndarray) -> np.ndarray:
 def test_what_pairs_do_not_suit_is_refused() -> None:
     cases = Cases()
     cases.convolution("dilated", (1, 16, 9, 9), 16, dilation=2, groups=16)
+    cases.convolution("dilated along H", (1, 16, 9, 9), 16, dilation=(2, 1), groups=16)
     cases.convolution("far", (1, 16, 9, 13), 16, stride=3, groups=16)
     cases.convolution("column", (1, 16, 9, 9), 16, (3, 1), pads=[1, 0, 1, 0], groups=16)
     cases.convolution("wide", (1, 32, 4, 1900), 32, groups=32)
