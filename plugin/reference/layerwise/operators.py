@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,6 +52,8 @@ _ELEMENTWISE = _CHOOSING | {
     *("Mul", "Neg", "PRelu", "Reciprocal", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh"),
 }
 _CURVED = 1.01
+# Of operands that are multiplied both changes together move a result by more than each alone.
+_MULTIPLYING = frozenset({"Div", "Mul", "PRelu"})
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ def _by_changes(
     errors: Sequence[Array | None],
     values: Sequence[Array],
 ) -> list[Array | None]:
-    """Bounds measured by changes of each operand by its own bound, in several directions.
+    """Bounds measured by changes of operands by their own bounds, in several directions.
 
     Raises:
         UnsupportedModelError: if a change gives a result of another shape, or an operand is of a type without limits.
@@ -237,15 +240,10 @@ def _by_changes(
     if all(each is None for each in errors):
         return bounds
     right, growth = run(given), _CURVED if node.op_type in _ELEMENTWISE else _OTHER_DIRECTIONS
-    for index, error in enumerate(errors):
-        array = given[index]
-        if error is None or array is None:
-            continue
+    for together in _changes(node, given, errors):
         largest: list[Array] = [np.zeros(each.shape, np.float32) for each in right]
-        for direction in _directions(error.shape):
-            changed = list(given)
-            changed[index] = _changed(node, array, direction * error)
-            for place, result in enumerate(run(changed)):
+        for changed in together:
+            for place, result in enumerate(run([changed.get(index, array) for index, array in enumerate(given)])):
                 if result.shape != right[place].shape:
                     raise UnsupportedModelError(f"the shape of what {describe_node(node)} gives depends on rounding")
                 with np.errstate(all="ignore"):
@@ -256,6 +254,30 @@ def _by_changes(
             grown = moved if is_real(right[place]) is False else np.float32(growth) * moved
             bounds[place] = grown if known is None else known + grown
     return bounds
+
+
+def _changes(
+    node: NodeProto, given: Sequence[Array | None], errors: Sequence[Array | None]
+) -> Iterator[Iterator[Mapping[int, Array]]]:
+    """Changed operands by index: several ways to change those that change together, by default each by itself.
+
+    Raises:
+        UnsupportedModelError: if an operand is of a type without limits.
+    """
+    moved = [
+        (index, array, error)
+        for index, (array, error) in enumerate(zip(given, errors, strict=True))
+        if array is not None and error is not None
+    ]
+    if node.op_type in _MULTIPLYING:
+        ways = itertools.product((np.float32(-1), np.float32(1)), repeat=len(moved))
+        yield (
+            {index: _changed(node, array, sign * error) for sign, (index, array, error) in zip(way, moved, strict=True)}
+            for way in ways
+        )
+    else:
+        for index, array, error in moved:
+            yield ({index: _changed(node, array, direction * error)} for direction in _directions(error.shape))
 
 
 def _directions(shape: tuple[int, ...]) -> list[Array]:
