@@ -43,6 +43,7 @@ class CaseCompiler:
     timeout: float
     deadline: float | None
     _probe_path: Path | None = field(default=None, init=False)
+    _parts_probe: bool = field(default=False, init=False)
 
     @property
     def at_once(self) -> int:
@@ -77,16 +78,25 @@ class CaseCompiler:
             deadline -= _MEASURING_SECONDS * len(pieces)
         cases = [[pieces[number] for number in numbers] for numbers in batches]
         if len(batches) > 1 and self._probe_path is None:
-            # Whoever measures waits for it, and it takes little in a module with others. That it fails ``probe`` tells.
-            cases[0].append(PROBE)
+            # Whoever measures waits for it, and it takes little in a module with others, which a GPU's driver would
+            # compile with it in each process. That it fails ``probe`` tells.
+            if self.target.is_cpu and not self._parts_probe:
+                cases[0].append(PROBE)
+            else:
+                cases.append([PROBE])
         jobs = [(str(index), self._compiling(each, directory)) for index, each in enumerate(cases)]
         for result in self.pool.map_unordered(_COMPILE, jobs, self.timeout, deadline=deadline):
-            numbers = batches[int(result.job_id)]
+            numbers = next(iter(batches[int(result.job_id) :]), [])
             if result.status is JobStatus.OK:
                 for probed in result.value[len(numbers) :]:
                     (self._probe_path,) = probed.modules.values() or (None,)
                 result = replace(result, value=result.value[: len(numbers)])
-            yield numbers, result
+            if numbers:
+                yield numbers, result
+
+    def part_probe(self) -> None:
+        """Compile the probe anew, by itself: code that cannot be loaded takes all of its module with it."""
+        self._probe_path, self._parts_probe = None, True
 
     def _batches(self, pieces: Sequence[BenchmarkCase]) -> list[list[int]]:
         """Indices of the pieces that are compiled at a time. A GPU's driver compiles all of a module that is loaded,

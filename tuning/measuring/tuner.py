@@ -271,14 +271,16 @@ class Tuner:
     def _measure(self, cases: list[BenchmarkCase], directory: Path) -> None:
         """Measure each case; if a case crashed or hung, measure its variants one by one to find the faulty one.
         A variant alone with candidate 0 cannot outvote it, and without candidate 0 there is no reference. In both cases
-        all variants that run are measured together again. Each is compiled once more, in a module of its own: code that
-        cannot be loaded takes all that is in its module with it.
+        all variants that run are measured together again. Each is compiled once more, in a module of its own, and so is
+        the probe: code that cannot be loaded takes all that is in its module with it.
         """
         failed = self._attempt(cases, directory)
         for case, result in failed:
             if len(case.variants) == 1:
                 self._blame(case, result)
         apart = {case.key: case for case, _ in failed if len(case.variants) > 1}.values()
+        if apart:
+            self._compiler.part_probe()
         for case in apart:
             for variant in case.variants:
                 self._modules.pop((case.key, variant.descriptor), None)

@@ -116,16 +116,28 @@ class NotingPool(WorkerPool):
             yield JobResult(job_id, JobStatus.OK, compiled, "", 0.0)
 
 
-def test_the_probe_is_compiled_beside_variants(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "is_parted", "apart"),
+    [
+        (Target.create("cpu"), False, False),
+        (Target.create("cpu"), True, True),
+        # A GPU's driver would compile the variants, too, wherever the probe is loaded.
+        (Target.create("cuda", "sm_80"), False, True),
+    ],
+)
+def test_the_probe_is_compiled_beside_variants(target: Target, is_parted: bool, apart: bool, tmp_path: Path) -> None:
     module = tmp_path / "module.vmfb"
     module.touch()
     pool = NotingPool(module)
-    compiler = CaseCompiler(pool, Target.create("cpu"), 60.0, None)
+    compiler = CaseCompiler(pool, target, 60.0, None)
+    if is_parted:
+        compiler.part_probe()
     pieces = [case(*(variant(str(number), ADD) for number in range(8)), key=str(key)) for key in range(2)]
     found = [(number, compiled) for number, compiled, _ in compiler.compile(pieces, tmp_path)]
     assert found == [(number, CompiledCase({"0": module}, {})) for number in range(2)]
     assert compiler.probe(tmp_path) == module
     assert sorted(key for keys in pool.together for key in keys) == sorted(["0", "1", PROBE.key])
+    assert ([PROBE.key] in pool.together) == apart
 
 
 @pytest.mark.parametrize(
