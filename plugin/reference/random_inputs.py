@@ -257,22 +257,28 @@ def _bound_of(node: NodeProto, read: str, editor: GraphEditor) -> int:
     if node.op_type == "OneHot" and node.input[0] == read:
         depth = _known(editor, node.input[1])
         return int(depth.item()) if depth is not None else 0
-    return _most_beside(node, read, editor) + 1 if node.op_type == "Equal" else 0
+    return _most_of(_numbers_beside(node, read, editor)) + 1 if node.op_type == "Equal" else 0
 
 
 def _bound_among_positions(node: NodeProto, read: str, editor: GraphEditor) -> int:
     """The bound of what tells how many of some positions live, which are compared with it, or where something begins
-    among them, which is subtracted: in the first half, as all of it has to fit."""
-    most = _most_beside(node, read, editor)
+    among them, which is subtracted: in the first half, as all of it has to fit. Numbers that are all the same, as the
+    ones that a mask is subtracted from, are no positions."""
+    numbers = _numbers_beside(node, read, editor)
+    most = _most_of(numbers)
     if node.op_type in _COMPARING and most >= 0:
         return most + 2
     begins = node.op_type == "Sub" and node.input[1] == read and _are_integers(read, editor)
-    return most // 2 + 1 if begins else 0
+    return most // 2 + 1 if begins and len(np.unique(numbers)) > 1 else 0
 
 
-def _most_beside(node: NodeProto, read: str, editor: GraphEditor) -> int:
-    """The largest of several finite numbers that a node reads beside a tensor; -1 if there are none."""
+def _numbers_beside(node: NodeProto, read: str, editor: GraphEditor) -> Array:
+    """Finite numbers that a node reads beside a tensor, if these are several."""
     values = [_known(editor, other) for other in node.input if other != read]
     known = [value for value in values if value is not None and value.size > 1 and value.dtype.kind in "iuf"]
-    finite = known[0][np.isfinite(known[0])] if known else np.zeros(0)
-    return max(min(int(finite.max()), _MOST_EQUAL), -1) if finite.size else -1
+    return known[0][np.isfinite(known[0])] if known else np.zeros(0)
+
+
+def _most_of(numbers: Array) -> int:
+    """The largest number; -1 if there is none that is not negative."""
+    return max(min(int(numbers.max()), _MOST_EQUAL), -1) if numbers.size else -1

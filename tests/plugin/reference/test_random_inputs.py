@@ -64,6 +64,11 @@ def test_what_begins_among_places_has_room() -> None:
     assert {int(sample_inputs(built, seed)["begin"][0]) for seed in range(100)} == {*range(4)}
 
 
+def test_a_mask_that_is_subtracted_from_ones_hides_some_and_not_all() -> None:
+    built = model([node("Sub", ["ones", "m"], ["y"])], [("m", (8,), INT64)], ["y"], {"ones": np.ones(8, np.int64)})
+    assert {*sample_inputs(built, 0)["m"].tolist()} == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "is_whole"),
     [("attention_mask", INT64, True), ("numbers", INT64, False), ("attention_mask", FLOAT, False)],
