@@ -178,7 +178,7 @@ class Manifest:
             check_alternatives(self.alternatives, self.inputs, self.outputs, self.devices)
 
     def _check_inputs(self) -> None:
-        """Check that open sizes, and noise, are those of inputs."""
+        """Check that open sizes, and noise, are those of inputs, and that sizes of outputs follow from them."""
         ranks = {spec.name: len(spec.shape) for spec in self.inputs}
         for size in self.sizes:
             if not size.places or any(place.axis >= ranks.get(place.input, 0) for place in size.places):

@@ -155,10 +155,3 @@ class GivenSize:
         size = GivenSize(output, axis, sizes, factor, offset, fields.take("divisor", _DIVISOR))
         fields.end()
         return size
-
-    def at(self, chosen: Mapping[str, int]) -> int:
-        """The size where callers choose these."""
-        size = self.factor
-        for name in self.sizes:
-            size *= chosen[name]
-        return (size + self.offset) // self.divisor

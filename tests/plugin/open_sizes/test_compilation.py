@@ -34,7 +34,7 @@ from sartor.profiling.network_runner import NetRunner
 from sartor.report.evidence import read_evidence
 from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.files.open_sizes import OpenSize, Place
+from sartor.runtime.files.open_sizes import GivenSize, OpenSize, Place
 from sartor.runtime.manifest import GIVEN_FORMAT, read_manifest
 from sartor.runtime.opening import Opened
 from sartor.runtime.output_error import relative_error
@@ -157,7 +157,7 @@ def test_sizes_that_a_module_does_not_take_are_refused(text: str, complaint: str
 def test_the_manifest_has_the_range(made: Made) -> None:
     manifest = read_manifest(made.artifact.path)
     assert manifest.sizes == (OpenSize("rows", 1, MOST, 1, (Place("x", 0),)),)
-    assert [(each.axis, each.at({"rows": 5})) for each in manifest.given] == [(0, 5)]
+    assert manifest.given == (GivenSize(manifest.outputs[0].name, 0, ("rows",), 1, 0, 1),)
     assert (manifest.format, manifest.inputs[0].shape, manifest.outputs[0].shape) == (
         GIVEN_FORMAT,
         (None, WIDTH),
