@@ -40,6 +40,8 @@ from sartor.runtime.reference import OnnxRuntimeReference
 _OPERATOR_FIELD = 4 << 3 | 2
 # What names the file of weights that lie beside a serialised model.
 _EXTERNAL = b"location"
+# ONNX Runtime 1.32 finds the range of the states of a batch apart for the sequences of each of its threads.
+_RANGED_BY_THREADS = ("DynamicQuantizeLSTM",)
 # How messages of ONNX Runtime name a node that fails while it runs (``reason_of``).
 _FAILED_NODE = re.compile(r"node '(?P<name>.*?)' \((?P<operator>\w+)\)")
 
@@ -70,7 +72,8 @@ class ReferenceModel:
 
         Args:
             model: path or content of an ONNX file.
-            threads, optimises, layouts, cuts: as for ``OnnxRuntimeReference``.
+            threads, optimises, layouts, cuts: as for ``OnnxRuntimeReference``. An operator whose results depend on the
+                number of threads takes one.
 
         Raises:
             UsageError: if ``threads`` is below 1, or the file of a large model was changed since it was parsed.
@@ -81,6 +84,8 @@ class ReferenceModel:
         light, self.mapped_bytes = _without_weights(model)
         fed = _fed(light)
         self._model = exact_copy(fed) or fed
+        if (threads is None or threads > 1) and _may_have(self._model, _RANGED_BY_THREADS):
+            threads = 1
         folder = light.parent if isinstance(light, Path) else ROOT
         self._whole = partial(
             OnnxRuntimeReference,

@@ -118,16 +118,57 @@ def _run_direction(emit: Emitter, source: str, sequence: _Sequence, number: int)
     """Emit one direction; returns names of the hidden states by time step, each [batch, hidden], and the last state."""
     cell = _cell(emit, number, sequence)
     state = _initial_state(emit, sequence, number, cell)
+    ends, is_reversed = _Ends.of(emit, sequence), sequence.reversed[number]
+    # Ranges that are found for all sequences at once tell in which order ONNX Runtime takes their steps.
+    is_ranged = ends is not None and isinstance(cell.recurrence, QuantisedMatrix)
+    turned = _Turned.of(emit, sequence) if is_ranged and is_reversed else None
+    if ends is not None and is_ranged:
+        source = ends.without_padding(source, sequence)
     projected = cell.weight.product(emit, source, slice(None), "weight", f"input{number}" if number else "")
     projected = emit("Add", projected, cell.input_bias(emit), part="bias")
-    order = range(sequence.steps)[::-1] if sequence.reversed[number] else range(sequence.steps)
+    projected = projected if turned is None else turned.rows(projected)
+    order = range(sequence.steps)[::-1] if is_reversed and turned is None else range(sequence.steps)
     hidden = [""] * sequence.steps
-    ends = _Ends.of(emit, sequence)
     for step in order:
         gates = emit("Gather", projected, emit.constant(np.asarray(step), "step"), part=f"step{step}", axis=0)
-        after = cell.step(emit, gates, state)
+        before = ends.ranged(step, state) if ends is not None and is_ranged and step else state
+        after = cell.step(emit, gates, before)
         hidden[step], state = (after.hidden, after) if ends is None else ends.applied(step, state, after)
+    hidden = hidden if turned is None or not emit.node.output[0] else turned.steps(hidden)
     return hidden, state if ends is None else ends.none_without_steps(state)
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """Steps of sequences of unequal lengths in the opposite order; those behind an end stay where they are.
+
+    Attributes:
+        emit: of the node.
+        taken: for each step of each sequence the one that takes its place, [steps, batch, 1].
+    """
+
+    emit: Emitter
+    taken: str
+
+    @staticmethod
+    def of(emit: Emitter, sequence: _Sequence) -> _Turned:
+        lengths = emit("Cast", emit.node.input[4], part="lengths", to=TensorProto.INT64)
+        steps = emit.constant(np.arange(sequence.steps, dtype=np.int64)[:, None], "steps")
+        live = emit("Less", steps, lengths, part="live")
+        from_end = emit("Sub", emit("Sub", lengths, emit.constant(1, "one"), part="last"), steps, part="from_end")
+        taken = emit("Where", live, from_end, steps, part="turned")
+        return _Turned(emit, emit("Unsqueeze", taken, emit.constant([2], "axis"), part="taken"))
+
+    def rows(self, value: str) -> str:
+        """A value, [steps, batch, width], with its steps turned."""
+        wide = self.emit("Expand", self.taken, self.emit("Shape", value, part="shape"), part="wide")
+        return self.emit("GatherElements", value, wide, part="turn", axis=0)
+
+    def steps(self, values: list[str]) -> list[str]:
+        """Values of all steps, [batch, width], turned back."""
+        rows = self.rows(_stack(self.emit, values, 0, ""))
+        numbers = [self.emit.constant(np.asarray(step), "step") for step in range(len(values))]
+        return [self.emit("Gather", rows, number, part="turned_back", axis=0) for number in numbers]
 
 
 @dataclass(frozen=True)
@@ -155,6 +196,22 @@ class _Ends:
         names = [(after.hidden, before.hidden), (after.memory, before.memory)]
         kept = [emit("Where", live, new, old, part="kept") if new else "" for new, old in names]
         return emit("Where", live, after.hidden, self._zero(), part="live"), State(*kept)
+
+    def without_padding(self, source: str, sequence: _Sequence) -> str:
+        """What sequences read, [steps, batch, width], with zeros behind the longest: no range has what ONNX Runtime
+        does not read, and all have zero."""
+        longest = self.emit("ReduceMax", self.lengths, part="longest", keepdims=0)
+        steps = self.emit.constant(np.arange(sequence.steps, dtype=np.int64).reshape(-1, 1, 1), "steps")
+        read = self.emit("Less", steps, longest, part="read")
+        return self.emit("Where", read, source, self._zero(), part="unpadded")
+
+    def ranged(self, step: int, state: State) -> State:
+        """The state that a later step multiplies: ONNX Runtime takes it from the output of all steps, which is 0 behind
+        an end, if that is named."""
+        if not self.emit.node.output[0]:
+            return state
+        hidden = self.emit("Where", self._is_longer(step - 1), state.hidden, self._zero(), part="ranged")
+        return State(hidden, state.memory)
 
     def none_without_steps(self, state: State) -> State:
         """The last state, 0 for sequences of no step as in ONNX Runtime."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.graph import attributes
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.reference.random_inputs import sample_inputs
+from sartor.reference.trusted.reference_model import ReferenceModel
 from tests.plugin.onnx_model.builders import FLOAT, INT64, MS, Value, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -103,9 +105,19 @@ def test_integers_are_subtracted(prepare_quickly: Prepare) -> None:
 _QUANTISED_LSTM_STEPS, _INPUTS, _QUANTISED_LSTM_HIDDEN = 5, 6, 8
 # An integer that a rounding difference of the state moves by one.
 _ALLOWED = 2e-3
+_ALL, _LAST = ("y", "y_h", "y_c"), ("", "y_h", "y_c")
 
 
-def _quantised_lstm_model(kind: type, count: int, *, per_column: bool = False, **attributes: Any) -> ModelProto:
+def _quantised_lstm_model(
+    kind: type,
+    count: int,
+    *,
+    per_column: bool = False,
+    batch: int = 1,
+    outputs: Sequence[str] = _ALL,
+    **attributes: Any,
+) -> ModelProto:
+    """A node that takes lengths of sequences if there are several."""
     random = np.random.default_rng(0)
     # Sums of two products stay within 16 bits, which some processors do not leave.
     least, most = (-64, 64) if kind is np.int8 else (0, 256)
@@ -119,19 +131,46 @@ def _quantised_lstm_model(kind: type, count: int, *, per_column: bool = False, *
         **{"rs": random.random(steps).astype(np.float32) * np.float32(0.01)},
         **{name: np.full(steps, 0 if kind is np.int8 else 128, kind) for name in ("wz", "rz")},
     }
-    operands = ["x", "w", "r", "b", "", "h", "c", "p", "ws", "wz", "rs", "rz"]
+    operands = ["x", "w", "r", "b", "lengths" if batch > 1 else "", "h", "c", "p", "ws", "wz", "rs", "rz"]
     one = attributes.pop("direction", "forward")
     lstm = node(
         "DynamicQuantizeLSTM",
         operands,
-        ["y", "y_h", "y_c"],
+        list(outputs),
         domain=MS,
         hidden_size=_QUANTISED_LSTM_HIDDEN,
         direction="bidirectional" if count == 2 else one,
         **attributes,
     )
-    state: list[Value] = [(name, (count, 1, _QUANTISED_LSTM_HIDDEN), FLOAT) for name in "hc"]
-    return model([lstm], [("x", (_QUANTISED_LSTM_STEPS, 1, _INPUTS), FLOAT), *state], ["y", "y_h", "y_c"], constants)
+    inputs: list[Value] = [(name, (count, batch, _QUANTISED_LSTM_HIDDEN), FLOAT) for name in "hc"]
+    inputs += [("lengths", (batch,), TensorProto.INT32)] if batch > 1 else []
+    x = ("x", (_QUANTISED_LSTM_STEPS, batch, _INPUTS), FLOAT)
+    return model([lstm], [x, *inputs], [name for name in outputs if name], constants)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("lengths", "outputs"),
+    [
+        *(([5, 5, 5], outputs) for outputs in (_ALL, _LAST)),
+        *(([2, 5, 3], outputs) for outputs in (_ALL, _LAST)),
+        *(([1, 4, 3], outputs) for outputs in (_ALL, _LAST)),
+        # Without the first output, ONNX Runtime multiplies what it never wrote for a sequence of no step.
+        ([0, 3, 2], _ALL),
+    ],
+)
+def test_ranges_are_those_of_all_sequences_that_onnx_runtime_reads(
+    direction: str, lengths: list[int], outputs: tuple[str, ...], prepare_quickly: Prepare
+) -> None:
+    """The first sequence, which is larger than others, ends first, and then does not widen the range of states."""
+    count = 2 if direction == "bidirectional" else 1
+    built = _quantised_lstm_model(np.int8, count, batch=3, outputs=outputs, direction=direction)
+    x = weights(_QUANTISED_LSTM_STEPS, 3, _INPUTS) * np.asarray([3, 1, 0.3], np.float32)[None, :, None]
+    feeds = sample_inputs(built, 3) | {"x": x, "lengths": np.asarray(lengths, np.int32)}
+    expected = ReferenceModel(built.SerializeToString(), optimises=False)(feeds)
+    found = run(prepare_quickly(built).model, feeds)
+    for name, values in zip([each for each in outputs if each], expected, strict=True):
+        np.testing.assert_allclose(found[name], values, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
