@@ -214,7 +214,7 @@ def test_routines_are_listed_with_their_type_and_what_they_need() -> None:
         **{
             ("i8", f"{name}word_pairs{end}"): "avx2 or avx512bw or sse2"
             for name, end in (
-                *(("", ""), ("wide_", ""), ("winograd_", ""), ("factor_", ""), ("whole_", "")),
+                *((kind, "") for kind in ("", "wide_", "window_", "winograd_", "factor_", "whole_")),
                 ("", "_to_f32"),
             )
         },

@@ -162,9 +162,11 @@ def test_code_for_other_cpus_gives_the_bits_of_code_with_vnni(form: Form, tmp_pa
         session, recipe = _built(path, folder, {}, cpu)
         sessions.append(session)
         if form.kind == "int8":
-            # Both convolutions that are not depthwise, and the product.
+            # Both convolutions that are not depthwise, and the product; the depthwise one may compute in f32.
             found = [
-                variant.descriptor for variant in recipe.variants.values() if variant.traits.instruction is not None
+                variant.descriptor
+                for variant in recipe.variants.values()
+                if variant.traits.instruction is not None and "window_" not in variant.descriptor
             ]
             assert sum(name in each for each in found) == len(MULTIPLYING)
     for seed in SEEDS:
