@@ -26,6 +26,9 @@ _TOO_NARROW = Rejected("the type that it stores a weight in does not have all of
 _AMPLIFIES = Rejected("the method that the layer is part of would multiply the error of rounding")
 _NO_RANGE_READ = Rejected("it needs the range of a value that it reads, which is not known")
 _NO_RANGE_WRITTEN = Rejected("it needs the range of its result, which is not known")
+_FOUND_AT_RUN_TIME = Rejected(
+    "what it multiplies is in integers already, for which there is the same code by another name"
+)
 _SEVERAL_RANGES = Rejected("it needs the same range for all results")
 _INEXACT_INTEGERS = Rejected("it would round integers, or the scales and zero points that belong to them")
 _NOT_PERMITTED = Rejected("the model does not permit to round what the layer multiplies")
@@ -127,6 +130,8 @@ class _ValueRules:
         code = variant.implementation
         if not all(self._values.read(layer, slot) in self._ranges for slot in code.ranges if slot is not None):
             return _NO_RANGE_READ
+        if variant.traits.rounds_factor and self._reads_integers(layer, variant):
+            return _FOUND_AT_RUN_TIME
         written = {self._ranges.get(value) for value in self._values.written(layer)} if None in code.ranges else set()
         if None in written:
             return _NO_RANGE_WRITTEN
@@ -137,6 +142,11 @@ class _ValueRules:
         if code.step is not None and any(numbers is not None and numbers.scale != code.step for numbers in written):
             return Rejected(f"its results need the scale {code.step:g}")
         return None
+
+    def _reads_integers(self, layer: Layer, variant: Variant) -> bool:
+        """Whether a variant reads integers in 8 bits, whose range the model finds at run time."""
+        slots = [slot for slot in variant.implementation.ranges if slot is not None]
+        return any(self._ranges[self._values.read(layer, slot)].is_integer for slot in slots)
 
 
 class _WeightRules:

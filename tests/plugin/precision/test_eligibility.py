@@ -84,6 +84,16 @@ def test_a_product_that_adds_floats_reads_its_quantised_operand_in_8_bits(cpu: s
     assert not any("factor" in descriptor for descriptor in _descriptors(candidates, layer))
 
 
+def test_integers_of_ranges_that_are_found_at_run_time_are_read_by_one_kernel_each() -> None:
+    """What reads an operand in 8 bits by a range of samples is the same code there by another name."""
+    config = replace(CONFIG, target=Target.create("cpu", "x86-64-v3"))
+    imported = imported_model(dynamic_network(), target=config.target)
+    candidates = find_candidates(imported, config.planning, everything=False)
+    for layer in _multiplying(imported):
+        assert any(".whole_word_pairs{" in descriptor for descriptor in _descriptors(candidates, layer))
+        assert not any(".factor_" in descriptor for descriptor in _descriptors(candidates, layer))
+
+
 def test_no_layer_of_a_float_model_may(imported_of: Callable[[str], ImportedModel]) -> None:
     imported = imported_of("residual")
     candidates = find_candidates(imported, CONFIG.planning, everything=False)
