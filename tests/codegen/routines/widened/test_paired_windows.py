@@ -42,12 +42,13 @@ def _implementations(layer: Layer, target: Target, routine: PairedWindow) -> dic
     found = {}
     for number, parameters in enumerate([*offered[:2], *_extremes()]):
         built = routine.build(layer.task, parameters, target)
-        if number >= len(offered[:2]) and isinstance(built, Rejected):
-            # Such a tile may read more of a wide drawn layer than the stack holds.
+        if isinstance(built, Rejected):
+            # A tile may read more of a wide drawn layer than the stack holds.
             assert "exceed the stack" in built.reason, (layer.name, parameters, built)
             continue
         assert isinstance(built, Implementation), (layer.name, parameters, built)
         found[f"{number}"] = built
+    assert found, layer.name
     return found
 
 
