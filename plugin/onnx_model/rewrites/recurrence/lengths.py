@@ -9,6 +9,7 @@ the result of the last step, and the memory of an LSTM is kept by gates that are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from onnx import NodeProto, TensorProto
@@ -38,6 +39,33 @@ def run_over_all_steps(node: NodeProto, editor: GraphEditor) -> list[NodeProto] 
     return emit.nodes
 
 
+class Steps(NamedTuple):
+    """Names of values that tell which steps are those of sequences of unequal lengths.
+
+    Attributes:
+        lengths: in 64 bits, [batch].
+        live: whether a step is one of its sequence, [steps, batch].
+        end: the number of each sequence's last step, [batch].
+        turned: for each step the one that takes its place where sequences are turned around within their lengths, those
+            behind an end themselves, [steps, batch].
+    """
+
+    lengths: str
+    live: str
+    end: str
+    turned: str
+
+    @staticmethod
+    def emitted(emit: Emitter, steps: int) -> Steps:
+        """For a node that takes lengths."""
+        lengths = emit("Cast", emit.node.input[_LENGTHS], part="lengths", to=TensorProto.INT64)
+        numbers = emit.constant(np.arange(steps, dtype=np.int64)[:, None], "steps")
+        live = emit("Less", numbers, lengths, part="live")
+        end = emit("Sub", lengths, emit.constant(np.asarray(1, np.int64), "number"), part="end")
+        turned = emit("Where", live, emit("Sub", end, numbers, part="from_end"), numbers, part="turned")
+        return Steps(lengths, live, end, turned)
+
+
 @dataclass(frozen=True)
 class _Lengths:
     """Names of values that depend on the lengths alone.
@@ -59,13 +87,10 @@ class _Lengths:
 
     @staticmethod
     def emitted(emit: Emitter, steps: int, batch: int) -> _Lengths:
-        lengths = emit("Cast", emit.node.input[_LENGTHS], part="lengths", to=TensorProto.INT64)
-        numbers = emit.constant(np.arange(steps, dtype=np.int64)[:, None], "steps")
+        steps_of = Steps.emitted(emit, steps)
+        lengths, live, end, turned = steps_of.lengths, steps_of.live, steps_of.end, steps_of.turned
         columns = emit.constant(np.arange(batch, dtype=np.int64), "columns")
-        width, one, zero = (emit.constant(np.asarray(value, np.int64), "number") for value in (batch, 1, 0))
-        live = emit("Less", numbers, lengths, part="live")
-        end = emit("Sub", lengths, one, part="end")
-        turned = emit("Where", live, emit("Sub", end, numbers, part="from_end"), numbers, part="turned")
+        width, zero = (emit.constant(np.asarray(value, np.int64), "number") for value in (batch, 0))
         rows = emit("Add", emit("Mul", turned, width, part="row"), columns, part="rows")
         first = emit("Mul", emit("Max", end, zero, part="at_least_0"), width, part="last_row")
         has_any = emit("Greater", lengths, zero, part="any")

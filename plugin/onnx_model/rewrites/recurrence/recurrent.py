@@ -13,6 +13,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.recurrence.kept import extras, has_lengths, is_kept, is_plain, is_usual
+from sartor.onnx_model.rewrites.recurrence.lengths import Steps
 from sartor.onnx_model.rewrites.recurrence.recurrent_cells import CELLS, Cell, Lstm, State
 from sartor.onnx_model.rewrites.recurrence.recurrent_weights import (
     ComputedWeights,
@@ -152,11 +153,7 @@ class _Turned:
 
     @staticmethod
     def of(emit: Emitter, sequence: _Sequence) -> _Turned:
-        lengths = emit("Cast", emit.node.input[4], part="lengths", to=TensorProto.INT64)
-        steps = emit.constant(np.arange(sequence.steps, dtype=np.int64)[:, None], "steps")
-        live = emit("Less", steps, lengths, part="live")
-        from_end = emit("Sub", emit("Sub", lengths, emit.constant(1, "one"), part="last"), steps, part="from_end")
-        taken = emit("Where", live, from_end, steps, part="turned")
+        taken = Steps.emitted(emit, sequence.steps).turned
         return _Turned(emit, emit("Unsqueeze", taken, emit.constant([2], "axis"), part="taken"))
 
     def rows(self, value: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, NodeProto
 
 from sartor.codegen.ir.encoding import BlockEncoding
 from sartor.codegen.ir.target import Target
@@ -27,10 +26,11 @@ from sartor.codegen.routines.encoded.block_product import BlockDotProduct, Block
 from sartor.codegen.routines.iree.stock import Stock
 from sartor.codegen.routines.vector.neon_dots import SDOT
 from sartor.frontend.imported_model import ImportedModel
+from tests.codegen.routines.encoded.blocked_products import BlockedProduct, model_of
 from tests.codegen.routines.harness import Subject, compiled, opened, run
 from tests.emulated import EmulatedProgram, Emulator, emulator
 from tests.importing import imported_model
-from tests.plugin.onnx_model.builders import FLOAT, MS, Array, Value, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node, weights
 
 _TOLERANCE = 1e-5
 # The error that compilations allow by default.
@@ -39,84 +39,31 @@ _TARGET = Target.create("cpu")
 EMULATOR = emulator()
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A product: its rows, its weight, and how that is stored."""
-
-    rows: int
-    encoding: BlockEncoding
-    scales: type = np.float32
-    points: str = ""
-    has_bias: bool = False
-
-    def parts(self) -> dict[str, Array]:
-        """Codes, scales and, if there are any, zero points, as the operator takes them."""
-        random, of = np.random.default_rng(self.encoding.depth), self.encoding
-        found = {
-            "w": random.integers(0, 256, of.codes.shape, dtype=np.uint8),
-            "s": (random.random(of.columns * of.blocks) + 0.5).astype(self.scales),
-        }
-        if self.points == "packed":
-            found["z"] = random.integers(0, 256, of.columns * -(-of.blocks * of.bits // 8), dtype=np.uint8)
-        elif self.points == "real":
-            found["z"] = (random.random(of.columns * of.blocks) * 9).astype(self.scales)
-        if self.has_bias:
-            found["b"] = weights(of.columns)
-        return found
-
-    def values(self) -> Array:
-        """The weight, element by element, in float64."""
-        parts, of = self.parts(), self.encoding
-        found = np.zeros((of.depth, of.columns))
-        for row in range(of.depth):
-            block, place = divmod(row, of.block)
-            codes = _code(parts["w"][:, block], place, of.bits)
-            scales = parts["s"].reshape(of.columns, of.blocks)[:, block].astype(np.float64)
-            found[row] = (codes - self._points(block)) * scales
-        return found
-
-    def _points(self, block: int) -> Array:
-        of, points = self.encoding, self.parts().get("z")
-        if points is None:
-            return np.full(of.columns, float(1 << (of.bits - 1)))
-        if self.points == "real":
-            return points.reshape(of.columns, of.blocks)[:, block].astype(np.float64)
-        return _code(points.reshape(of.columns, -1), block, of.bits).astype(np.float64)
-
-
-def _code(data: Array, index: int, bits: int) -> Array:
-    """A code of each row of bytes, which may lie in two of them."""
-    byte, part = divmod(index * bits, 8)
-    following = data[:, min(byte + 1, data.shape[1] - 1)].astype(np.uint16)
-    codes: Array = (data[:, byte] | following << 8) >> part & (1 << bits) - 1
-    return codes
-
-
 # All sizes are tried on these, only the best guess on the others.
 _THOROUGH, _BY_IREE = ("eight_rows",), ("eight_rows", "triples_of_rows")
-_CASES: Mapping[str, _Case] = {
-    "one_row": _Case(1, BlockEncoding(4, 32, 768, 200)),
-    "two_rows": _Case(2, BlockEncoding(4, 32, 256, 176)),
-    "eight_rows": _Case(8, BlockEncoding(4, 16, 272, 130), points="packed"),
-    "many_rows": _Case(37, BlockEncoding(4, 64, 200, 96), has_bias=True),
-    "rest_of_block": _Case(1, BlockEncoding(4, 32, 301, 144), points="packed"),
-    "rest_of_word": _Case(3, BlockEncoding(4, 128, 397, 144), points="packed", has_bias=True),
-    "less_than_block": _Case(1, BlockEncoding(4, 512, 333, 100)),
-    "rest_of_long_block": _Case(9, BlockEncoding(4, 1024, 1531, 20), points="packed"),
-    "few_columns": _Case(1, BlockEncoding(4, 32, 2000, 7)),
-    "columns_of_rows": _Case(9, BlockEncoding(4, 32, 1510, 3), points="packed"),
-    "bytes": _Case(1, BlockEncoding(8, 32, 480, 130)),
-    "bytes_of_rows": _Case(11, BlockEncoding(8, 64, 250, 130), points="packed"),
-    "pairs": _Case(1, BlockEncoding(2, 16, 720, 130)),
-    "pairs_of_rows": _Case(19, BlockEncoding(2, 64, 370, 130), points="packed"),
-    "triples": _Case(1, BlockEncoding(3, 32, 608, 130)),
-    "triples_of_rows": _Case(13, BlockEncoding(3, 64, 337, 90), points="packed"),
-    "triples_by_real_points": _Case(2, BlockEncoding(3, 128, 256, 40), points="real"),
-    "real_points": _Case(1, BlockEncoding(4, 32, 256, 136), points="real", has_bias=True),
-    "half_scales": _Case(6, BlockEncoding(4, 32, 256, 136), scales=np.float16, points="real"),
-    "rows_of_threads": _Case(32, BlockEncoding(4, 32, 200, 40), points="packed"),
-    "half_scales_of_rows": _Case(29, BlockEncoding(4, 32, 100, 40), scales=np.float16, points="real"),
-    "short_scales": _Case(1, BlockEncoding(4, 32, 256, 136), scales=ml_dtypes.bfloat16),
+_CASES: Mapping[str, BlockedProduct] = {
+    "one_row": BlockedProduct(1, BlockEncoding(4, 32, 768, 200)),
+    "two_rows": BlockedProduct(2, BlockEncoding(4, 32, 256, 176)),
+    "eight_rows": BlockedProduct(8, BlockEncoding(4, 16, 272, 130), points="packed"),
+    "many_rows": BlockedProduct(37, BlockEncoding(4, 64, 200, 96), has_bias=True),
+    "rest_of_block": BlockedProduct(1, BlockEncoding(4, 32, 301, 144), points="packed"),
+    "rest_of_word": BlockedProduct(3, BlockEncoding(4, 128, 397, 144), points="packed", has_bias=True),
+    "less_than_block": BlockedProduct(1, BlockEncoding(4, 512, 333, 100)),
+    "rest_of_long_block": BlockedProduct(9, BlockEncoding(4, 1024, 1531, 20), points="packed"),
+    "few_columns": BlockedProduct(1, BlockEncoding(4, 32, 2000, 7)),
+    "columns_of_rows": BlockedProduct(9, BlockEncoding(4, 32, 1510, 3), points="packed"),
+    "bytes": BlockedProduct(1, BlockEncoding(8, 32, 480, 130)),
+    "bytes_of_rows": BlockedProduct(11, BlockEncoding(8, 64, 250, 130), points="packed"),
+    "pairs": BlockedProduct(1, BlockEncoding(2, 16, 720, 130)),
+    "pairs_of_rows": BlockedProduct(19, BlockEncoding(2, 64, 370, 130), points="packed"),
+    "triples": BlockedProduct(1, BlockEncoding(3, 32, 608, 130)),
+    "triples_of_rows": BlockedProduct(13, BlockEncoding(3, 64, 337, 90), points="packed"),
+    "triples_by_real_points": BlockedProduct(2, BlockEncoding(3, 128, 256, 40), points="real"),
+    "real_points": BlockedProduct(1, BlockEncoding(4, 32, 256, 136), points="real", has_bias=True),
+    "half_scales": BlockedProduct(6, BlockEncoding(4, 32, 256, 136), scales=np.float16, points="real"),
+    "rows_of_threads": BlockedProduct(32, BlockEncoding(4, 32, 200, 40), points="packed"),
+    "half_scales_of_rows": BlockedProduct(29, BlockEncoding(4, 32, 100, 40), scales=np.float16, points="real"),
+    "short_scales": BlockedProduct(1, BlockEncoding(4, 32, 256, 136), scales=ml_dtypes.bfloat16),
 }
 # Each number of bits, by few rows and by many, and each kind of scales and points, as an emulator takes its time.
 _ON_AARCH64 = (
@@ -131,26 +78,9 @@ _ON_AARCH64 = (
 )
 
 
-def _model() -> ModelProto:
-    """One model of all products."""
-    nodes: list[NodeProto] = []
-    inputs: list[Value] = []
-    constants: dict[str, Array] = {}
-    for name, case in _CASES.items():
-        of, parts = case.encoding, case.parts()
-        inputs.append((f"{name}.x", (1, case.rows, of.depth), FLOAT))
-        constants |= {f"{name}.{part}": array for part, array in parts.items()}
-        read = [f"{name}.{part}" if part in ("x", *parts) else "" for part in ("x", "w", "s", "z", "g", "b")]
-        while not read[-1]:
-            read.pop()
-        sizes = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
-        nodes.append(node("MatMulNBits", read, [f"{name}.y"], name=name, domain=MS, **sizes))
-    return model(nodes, inputs, [f"{name}.y" for name in _CASES], constants)
-
-
 @pytest.fixture(scope="module")
 def imported() -> ImportedModel:
-    return imported_model(_model())
+    return imported_model(model_of(_CASES))
 
 
 def _subjects(
@@ -175,7 +105,7 @@ def _subjects(
     return subjects
 
 
-def _is_rejected(routine: BlockRoutine, case: _Case) -> bool:
+def _is_rejected(routine: BlockRoutine, case: BlockedProduct) -> bool:
     """Whether panels are not decoded first, as there are few rows, or codes are too large for an instruction."""
     if isinstance(routine, BlockPanels | BlockWordProduct):
         return case.rows < 8
@@ -245,7 +175,7 @@ def _by_rows(subject: Subject) -> dict[str, Implementation]:
     return {"block_dots_by_rows": built}
 
 
-def _rounded(case: _Case, rows: Array, most: int = 127) -> Array:
+def _rounded(case: BlockedProduct, rows: Array, most: int = 127) -> Array:
     """Rows rounded to so many steps of each block's largest number, in f32 as the kernel finds it."""
     block, depth = case.encoding.block, rows.shape[-1]
     found = np.zeros(rows.shape)
@@ -260,7 +190,7 @@ def test_code_that_rounds_a_block_is_as_long_for_any_block(tmp_path: Path) -> No
     """A scale for each column makes a block of all rows, whose numbers would not fit a worker thread's stack."""
     target, lengths = Target.create("cpu", "cascadelake"), []
     for block in (1024, 65536):
-        parts = _Case(2, BlockEncoding(4, block, block, 16)).parts()
+        parts = BlockedProduct(2, BlockEncoding(4, block, block, 16)).parts()
         sizes = {"K": block, "N": 16, "bits": 4, "block_size": block}
         product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
         onnx.save(model([product], [("x", (2, block), FLOAT)], ["y"], parts), tmp_path / "m.onnx")
@@ -274,7 +204,7 @@ def test_code_that_rounds_a_block_is_as_long_for_any_block(tmp_path: Path) -> No
     assert lengths[1] < 1.1 * lengths[0]
 
 
-def _expected(case: _Case, rows: Array) -> Array:
+def _expected(case: BlockedProduct, rows: Array) -> Array:
     product: Array = rows.astype(np.float64) @ case.values()
     return product + case.parts().get("b", np.zeros(1))
 
@@ -368,7 +298,7 @@ def test_weights_stay_as_small_as_they_are(imported: ImportedModel) -> None:
 def test_blocks_whose_sums_may_exceed_32_bits_are_rejected(tmp_path: Path) -> None:
     target, reasons = Target.create("cpu", "cascadelake"), []
     for depth in (66288, 66320):
-        parts = _Case(1, BlockEncoding(8, 131072, depth, 2)).parts()
+        parts = BlockedProduct(1, BlockEncoding(8, 131072, depth, 2)).parts()
         sizes = {"K": depth, "N": 2, "bits": 8, "block_size": 131072}
         product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
         onnx.save(model([product], [("x", (1, depth), FLOAT)], ["y"], parts), tmp_path / "m.onnx")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +20,11 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.target_check import runs_here
 from sartor.pipeline import compile_model
 from sartor.runtime.module import open_module
+from tests.codegen.routines.encoded.blocked_products import BlockedProduct, model_of
 from tests.codegen.routines.harness import Subject, compiled, load, run
 from tests.devices import needs_vulkan
 from tests.importing import imported_model
-from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node, weights
+from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node
 from tools.cuda.assembler.ptx import assemble, assembler, instructions, ptx_of
 from tools.cuda.layer_run import run_layer
 
@@ -34,56 +34,20 @@ _TOLERANCE = 1e-5
 _FORGIVEN = 1e-3
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A product: its rows, its weight, and the types of scales and zero points; without the latter None."""
-
-    rows: int
-    encoding: BlockEncoding
-    scales: type = np.float32
-    points: type | None = None
-    has_bias: bool = False
-
-    def parts(self) -> dict[str, Array]:
-        """What the operator reads beside the rows."""
-        random, of = np.random.default_rng(self.encoding.depth), self.encoding
-        found: dict[str, Array] = {
-            "w": random.integers(0, 256, of.codes.shape, dtype=np.uint8),
-            "s": (random.random(of.columns * of.blocks) + 0.5).astype(self.scales),
-        }
-        if self.points is np.uint8:
-            found["z"] = random.integers(0, 256, of.packed_points, dtype=np.uint8)
-        elif self.points is not None:
-            found["z"] = (random.random(of.columns * of.blocks) * 9).astype(self.points)
-        if self.has_bias:
-            found["b"] = weights(of.columns)
-        return found
-
-
 # Columns fill no subgroup, rows no register tile, and a last block neither a block nor a word.
-_CASES: Mapping[str, _Case] = {
-    "row": _Case(1, BlockEncoding(4, 32, 96, 70)),
-    "rest": _Case(3, BlockEncoding(4, 32, 93, 40), points=np.uint8, has_bias=True),
-    "bytes": _Case(1, BlockEncoding(8, 32, 96, 35)),
-    "rows": _Case(12, BlockEncoding(4, 16, 48, 35), scales=np.float16, points=np.float16),
-    "pairs": _Case(1, BlockEncoding(2, 16, 32, 33), points=np.uint8),
-    "planes": _Case(2, BlockEncoding(3, 32, 64, 35)),
+_CASES: Mapping[str, BlockedProduct] = {
+    "row": BlockedProduct(1, BlockEncoding(4, 32, 96, 70)),
+    "rest": BlockedProduct(3, BlockEncoding(4, 32, 93, 40), points="packed", has_bias=True),
+    "bytes": BlockedProduct(1, BlockEncoding(8, 32, 96, 35)),
+    "rows": BlockedProduct(12, BlockEncoding(4, 16, 48, 35), scales=np.float16, points="real"),
+    "pairs": BlockedProduct(1, BlockEncoding(2, 16, 32, 33), points="packed"),
+    "planes": BlockedProduct(2, BlockEncoding(3, 32, 64, 35)),
 }
 
 
 @pytest.fixture(scope="module")
 def imported() -> ImportedModel:
-    nodes, inputs, constants = [], [], dict[str, Array]()
-    for name, case in _CASES.items():
-        of, parts = case.encoding, case.parts()
-        inputs.append((f"{name}.x", (1, case.rows, of.depth), FLOAT))
-        constants |= {f"{name}.{part}": array for part, array in parts.items()}
-        read = [f"{name}.{part}" if part in ("x", *parts) else "" for part in ("x", "w", "s", "z", "g", "b")]
-        while not read[-1]:
-            read.pop()
-        sizes = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
-        nodes.append(node("MatMulNBits", read, [f"{name}.y"], name=name, domain=MS, **sizes))
-    return imported_model(model(nodes, inputs, [f"{name}.y" for name in _CASES], constants))
+    return imported_model(model_of(_CASES))
 
 
 def _subjects(imported: ImportedModel, target: Target) -> dict[str, Subject]:
@@ -175,7 +139,7 @@ def test_a_plan_for_a_gpu_that_is_not_here_reads_codes(target: Target, tmp_path:
     if runs_here(target):
         pytest.skip(f"this machine has a GPU for {target.architecture}, so layers are measured")
     of = BlockEncoding(4, 32, 512, 512)
-    parts = _Case(1, of).parts()
+    parts = BlockedProduct(1, of).parts()
     sizes = {"K": of.depth, "N": of.columns, "bits": of.bits, "block_size": of.block}
     product = node("MatMulNBits", ["x", *parts], ["y"], domain=MS, **sizes)
     onnx.save(model([product], [("x", (1, of.depth), FLOAT)], ["y"], parts), tmp_path / "m.onnx")

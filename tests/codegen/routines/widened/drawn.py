@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from onnx import ModelProto
 
+from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
+from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.mlir.machine import machine_of
 from sartor.runtime.driver.signature import Array
 from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject, load
+from tests.codegen.routines.harness import layers as layers_of
 from tests.codegen.routines.narrow import run_stored
 from tests.plugin.onnx_model.builders import FLOAT, model, node
+from tests.thorough import in_turns
 
+# So few layers are tried by several kernels.
+_FEW = 50
 HOST = Target.create("cpu", "host")
 
 
@@ -166,6 +173,26 @@ def wrong_sums(
             if not np.array_equal(given, sums):
                 wrong.append((f"layer{seed}", each, of, float(np.abs(given - sums).max())))
     return wrong
+
+
+def wrong_layers(
+    chosen: Mapping[int, Drawn], target: Target, tried: Callable[[Layer, int], Mapping[str, Implementation]]
+) -> list[Wrong]:
+    """Drawn layers whose sums are wrong in what is ``tried`` of each, by its number."""
+    formed = [each for each in layers_of({"drawn": lambda: model_of(chosen)}) if each[0].task.weights]
+    subjects = {layer.name: Subject(layer, weights, tried(layer, turn)) for turn, (layer, weights) in enumerate(formed)}
+    assert len(subjects) == len(chosen)
+    return wrong_sums(subjects, chosen, target)
+
+
+def some_of(
+    offered: Mapping[str, Implementation], turn: int, count: int, config: pytest.Config
+) -> Mapping[str, Implementation]:
+    """Where there are many layers, one kernel of each, which takes a tenth of the time; all kernels take turns."""
+    if count <= _FEW:
+        return in_turns(offered, turn, config)
+    name = [*offered][turn % len(offered)]
+    return {name: offered[name]}
 
 
 def unsupported(target: Target) -> set[str]:

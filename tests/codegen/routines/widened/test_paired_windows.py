@@ -16,14 +16,13 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 from tests.codegen.routines.harness import Subject, layers, load
 from tests.codegen.routines.layer_cases import Cases
 from tests.codegen.routines.narrow import rounded_by_channel, run_stored
-from tests.codegen.routines.widened.drawn import Wrong, drawn_apart, model_of, unsupported, wrong_sums
-from tests.thorough import in_turns
+from tests.codegen.routines.widened.drawn import drawn_apart, some_of, unsupported, wrong_layers
 
 # Vectors of 32 bytes, of 64, and of 16.
 CPUS = ("x86-64-v3", "skylake-avx512", "x86-64-v2")
 COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "6"))
 """Layers of each vector length."""
-_TOGETHER, _FEW = 50, 50
+_TOGETHER = 50
 # Sums as they are, which f32 has exactly; and results in 8 bits.
 _SUMS, _ROUNDED = PairedWindow("window_word_pairs", output="f32"), PairedWindow("window_word_pairs")
 _WINDOW = SlidingWindow(storage="i8")
@@ -64,26 +63,12 @@ def test_sums_are_those_of_the_definition(cpu: str, pytestconfig: pytest.Config)
     target, first = _target(cpu), 50_000 + CPUS.index(cpu) * 10_000
     end = first + COUNT
     parts = [range(start, end)[:_TOGETHER] for start in range(first, end, _TOGETHER)]
-    wrong = [each for seeds in parts for each in _wrong(target, seeds, pytestconfig)]
-    assert wrong == []
 
+    def tried(layer: Layer, turn: int) -> Mapping[str, Implementation]:
+        return some_of(_implementations(layer, target, _SUMS), turn, COUNT, pytestconfig)
 
-def _wrong(target: Target, seeds: range, config: pytest.Config) -> list[Wrong]:
-    chosen = {seed: drawn_apart(seed) for seed in seeds}
-    formed = [each for each in layers({"drawn": lambda: model_of(chosen)}) if each[0].task.weights]
-    subjects = {
-        each.name: Subject(each, weights, _tried(_implementations(each, target, _SUMS), turn, config))
-        for turn, (each, weights) in enumerate(formed)
-    }
-    assert len(subjects) == len(seeds)
-    return wrong_sums(subjects, chosen, target)
-
-
-def _tried(offered: Mapping[str, Implementation], turn: int, config: pytest.Config) -> Mapping[str, Implementation]:
-    if COUNT <= _FEW:
-        return in_turns(offered, turn, config)
-    name = [*offered][turn % len(offered)]
-    return {name: offered[name]}
+    chosen = [{seed: drawn_apart(seed) for seed in seeds} for seeds in parts]
+    assert [each for part in chosen for each in wrong_layers(part, target, tried)] == []
 
 
 def test_results_in_8_bits_are_those_of_single_numbers_but_for_ties() -> None:

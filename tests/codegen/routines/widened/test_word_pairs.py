@@ -15,16 +15,13 @@ from sartor.codegen.kernels.widened.packing import pack_pairs
 from sartor.codegen.mlir.machine import machine_of
 from sartor.codegen.routines.storing.integers import IntegerFactor
 from sartor.codegen.routines.widened.pairs import WordPairConvolution, WordPairProduct
-from tests.codegen.routines.harness import Subject, layers
-from tests.codegen.routines.widened.drawn import Drawn, Wrong, drawn, model_of, unsupported, wrong_sums
-from tests.thorough import in_turns
+from tests.codegen.routines.widened.drawn import Drawn, drawn, some_of, unsupported, wrong_layers
 
 # Vectors of 32 bytes, of 64, and of 16.
 CPUS = ("x86-64-v3", "skylake-avx512", "x86-64-v2")
 ELEMENTS = (WORD_PAIRS, WIDE_WORD_PAIRS)
 COUNT = int(os.environ.get("SARTOR_PAIR_LAYERS", "8"))
 """Layers of each vector length; a thorough run has some hundreds, each of which one kernel computes."""
-_FEW = 50
 _TOGETHER = 50
 
 
@@ -61,27 +58,12 @@ def test_sums_are_those_of_the_definition(cpu: str, pytestconfig: pytest.Config)
     first = CPUS.index(cpu) * 10_000
     end = first + COUNT
     parts = [range(start, end)[:_TOGETHER] for start in range(first, end, _TOGETHER)]
-    wrong = [each for seeds in parts for each in _wrong(target, seeds, pytestconfig)]
-    assert wrong == []
 
+    def tried(layer: Layer, turn: int) -> Mapping[str, Implementation]:
+        return some_of(_implementations(layer, target), turn, COUNT, pytestconfig)
 
-def _wrong(target: Target, seeds: range, config: pytest.Config) -> list[Wrong]:
-    chosen = {seed: drawn(seed) for seed in seeds}
-    formed = [each for each in layers({"drawn": lambda: model_of(chosen)}) if each[0].task.weights]
-    subjects = {
-        each.name: Subject(each, weights, _tried(_implementations(each, target), turn, config))
-        for turn, (each, weights) in enumerate(formed)
-    }
-    assert len(subjects) == len(seeds)
-    return wrong_sums(subjects, chosen, target)
-
-
-def _tried(offered: Mapping[str, Implementation], turn: int, config: pytest.Config) -> Mapping[str, Implementation]:
-    """Many layers are tried by one kernel each, which takes a tenth of the time; all kernels take turns."""
-    if COUNT <= _FEW:
-        return in_turns(offered, turn, config)
-    name = [*offered][turn % len(offered)]
-    return {name: offered[name]}
+    chosen = [{seed: drawn(seed) for seed in seeds} for seeds in parts]
+    assert [each for part in chosen for each in wrong_layers(part, target, tried)] == []
 
 
 def test_taps_of_an_odd_number_of_channels_are_one_sequence() -> None:
@@ -104,13 +86,7 @@ def test_taps_of_an_odd_number_of_channels_are_one_sequence() -> None:
             ]
         )
     )
-    subjects = {
-        each.name: Subject(each, weights, _implementations(each, target))
-        for each, weights in layers({"drawn": lambda: model_of(chosen)})
-        if each.task.weights
-    }
-    assert len(subjects) == len(chosen)
-    assert wrong_sums(subjects, chosen, target) == []
+    assert wrong_layers(chosen, target, lambda layer, _: _implementations(layer, target)) == []
 
 
 def test_a_faster_instruction_is_preferred() -> None:
