@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,18 @@ class DeviceArray:
             return np.empty(self.shape, self.dtype)
         contents = self.device.map(self.view.get_buffer())
         return contents[: self.nbytes].view(self.dtype).reshape(self.shape)
+
+    @cached_property
+    def host_bytes(self) -> range:
+        """The addresses of the tensor's bytes in host memory, which stay the same; none if it is elsewhere.
+
+        Raises:
+            DeviceError: if the memory cannot be read.
+        """
+        if self.nbytes == 0 or not self.shares_host_memory:
+            return range(0)
+        begin = self.to_host().__array_interface__["data"][0]
+        return range(begin, begin + self.nbytes)
 
     def copy_from(self, array: Array) -> None:
         """Overwrite the tensor with an array of the same element type and shape: one copy.

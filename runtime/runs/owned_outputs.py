@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from sartor.runtime.driver.counts import Cut, to_host
 from sartor.runtime.driver.device_array import DeviceArray
@@ -38,10 +39,12 @@ def owned(
         cuts: which of them are cut, by index.
         given: inputs whose memory an output may be.
     """
-    inputs = [array.to_host() for array in given if array.shares_host_memory]
+    inputs = [array.host_bytes for array in given]
     arrays: list[Array] = []
     for array in to_host(outputs, selected, cuts):
-        is_shared = any(np.may_share_memory(array, other) for other in (*arrays, *inputs))
+        begin, end = byte_bounds(array)
+        is_input = any(begin < other.stop and other.start < end for other in inputs)
+        is_shared = is_input or any(np.may_share_memory(array, other) for other in arrays)
         arrays.append(array.copy() if is_shared else array)
     return arrays
 
