@@ -53,6 +53,17 @@ def test_large_weights_are_read_from_memory_whatever_the_cache(cache: int, monke
         assert len(data.copies(PLAIN, device)) * size >= 1.5 * cache - 1
 
 
+def test_weights_lie_in_huge_pages_as_in_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a huge page and more; in small pages the heap's place in a process decides which variant is faster."""
+    moved: list[tuple[int, int]] = []
+    monkeypatch.setattr(case_data, "take_huge_pages", lambda address, size: moved.append((address, size)))
+    large, small = (np.zeros(size // 4, np.float32) for size in (2 << 20, (2 << 20) - 4))
+    tensors = tuple(TensorType(array.shape, "f32") for array in (large, small))
+    data = case_data.CaseData(BenchmarkCase("task", (), tensors, (), ()), [large, small])
+    copies = data.copies((Packing(), Packing()), open_device("cpu", 1))
+    assert moved == [(weight.to_host().ctypes.data, 2 << 20) for weight, _ in copies]
+
+
 def test_variants_share_what_no_cache_keeps_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_data, "_evicting_bytes", lambda: TENSOR.bytes)
     monkeypatch.setattr(case_data, "_LARGE_BYTES", TENSOR.bytes - 1)
