@@ -244,7 +244,7 @@ def _measured(
     settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
     until = _default_until(described, shipped, tuner) if until is None else until
     foresees = tuner.is_bounded or until > 0
-    guided_by = None if kind is None or not foresees else shipped_guide(*kind)
+    guided_by = None if kind is None or (pins is None and not foresees) else shipped_guide(*kind)
     # Each variant of any size is measured with several, which takes as much longer.
     rounds = min(settings.rounds, _ROUNDS_OF_SIZES) if imported.graph.calls else settings.rounds
     settings = replace(settings, until=until, rounds=rounds)

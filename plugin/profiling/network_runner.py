@@ -96,6 +96,7 @@ class NetRunner:
             kept=builder.imports,
         )
         self._verifier = Verifier(builder, samples, budget, self._example)
+        self._alone: dict[str, list[tuple[Dispatch, ...]]] = {}
 
     def with_builder(self, builder: Builder) -> NetRunner:
         """A runner of another builder's networks of the model, on the same samples."""
@@ -252,7 +253,8 @@ class NetRunner:
     def dispatches(self, builds: Sequence[tuple[Build, float]], passes: int) -> dict[str, list[tuple[Dispatch, ...]]]:
         """Time each dispatch of some builds, in runs of the whole networks, in so many passes over all builds.
 
-        On a GPU beginnings of the networks are timed, and a layer or conversion counts as a dispatch.
+        On a GPU beginnings of the networks are timed, and a layer or conversion counts as a dispatch. Of a build beside
+        no other, what was timed before counts among the passes.
 
         Args:
             builds: the builds, with the seconds of one inference, which determine the number of inferences.
@@ -263,11 +265,12 @@ class NetRunner:
         Raises:
             DeviceError: if no build runs, or the device reports no dispatches.
         """
-        found: dict[str, list[tuple[Dispatch, ...]]] = {build.digest: [] for build, _ in builds}
+        earlier = self._alone if len(builds) == 1 else {}
+        found = {build.digest: [*earlier.get(build.digest, ())] for build, _ in builds}
         for number in range(passes):
             self._builder.progress("timing layers in place", number, passes)
             for build, seconds in builds:
-                if build.digest in found:
+                if build.digest in found and len(found[build.digest]) <= number:
                     try:
                         found[build.digest].append(self._dispatches(build, seconds))
                     except DeviceError as error:
@@ -276,6 +279,8 @@ class NetRunner:
         self._builder.progress("timing layers in place", passes, passes)
         if not found:
             raise DeviceError("no plan reports how long its dispatches take")
+        if len(builds) == 1:
+            self._alone = found
         return found
 
     def _dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:

@@ -47,7 +47,7 @@ class SearchRun:
         shipped: times of other networks on such a machine, which are part of the package.
         guided_by: the ``guide`` of these; None if there is none, or it is to be trained.
         core: of the target, for guesses where nothing was measured.
-        limits: what else is measured with the first tasks, if tasks are measured some at a time.
+        limits: what else is measured with the first tasks.
     """
 
     tuner: Tuner
@@ -190,7 +190,7 @@ class SearchRun:
         outlook = Outlook({}, 0.0)
         if search is not None and self.tuner.is_bounded:
             outlook = self._outlook(search, picks, known)
-        self._measure_cases(picks, known, self._ordered(picks, outlook, known))
+        self._measure_cases(picks, known, self._ordered(picks, outlook, known), self.limits)
 
     def _measure_while_it_pays(self, picks: Picks, known: Measured, search: VariantSearch) -> None:
         """Measure the picks of some tasks at a time, what promises most first, until the rest promises too little.
@@ -206,7 +206,7 @@ class SearchRun:
             if told >= telling and outlook.is_less_than(self.settings.until):
                 return
             portion = self._ordered(left, outlook, known)[: size if outlook.promises else None]
-            self._measure_cases(picks, known, portion, self.limits if len(left) == len(picks) else ())
+            self._measure_cases(picks, known, portion, self.limits)
             known = self.tuner.known(self.cases)
             for key in portion:
                 del left[key]

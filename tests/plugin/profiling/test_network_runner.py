@@ -25,6 +25,7 @@ from sartor.reference import expected_outputs
 from sartor.reference.expected_outputs import Expected
 from sartor.reference.layerwise.layer_check import WrongTensor
 from sartor.reference.reference_job import ReferenceRun
+from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.runtime.driver.signature import Array
 from sartor.samples.given_samples import HeldSamples
 from sartor.samples.sample_sets import SampleSet
@@ -108,6 +109,25 @@ def test_a_network_that_kills_its_worker_leaves_the_others(
     compiled = compile_model(model_file("residual"), output, config)
     assert alone[:3] == [2, 1, 1]
     assert compiled.plan.unsplit
+
+
+def test_passes_over_a_network_alone_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside another one all are in turn."""
+    timed: list[str] = []
+
+    def dispatches(_: NetRunner, build: Any, __: float) -> tuple[Dispatch, ...]:
+        timed.append(build.digest)
+        return (Dispatch(build.digest, 1, float(len(timed))),)
+
+    monkeypatch.setattr(NetRunner, "_dispatches", dispatches)
+    runner = NetRunner(Mock(), SampleSet(HeldSamples(({"x": np.zeros(1)},)), ""), ErrorBudget(RELATIVE, 1e-3))
+    builds: list[tuple[Any, float]] = [(Mock(digest=name), 1.0) for name in "ab"]
+    assert [len(runner.dispatches(builds[:1], passes)["a"]) for passes in (1, 3, 3)] == [1, 3, 3]
+    assert timed == ["a"] * 3
+    assert len(runner.dispatches(builds, 2)["a"]) == 2
+    assert timed[3:] == ["a", "b"] * 2
+    runner.dispatches(builds[1:], 1)
+    assert timed[7:] == ["b"]
 
 
 def test_layers_are_compared_on_the_samples_with_the_largest_errors(monkeypatch: pytest.MonkeyPatch) -> None:
