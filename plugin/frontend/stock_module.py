@@ -6,7 +6,7 @@ It is the short way for models that are run a few times: nothing is tuned, and n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,7 +30,12 @@ from sartor.tuning.workers.protocol import WorkerError
 
 
 def compile_stock(
-    model: Path, shapes: Mapping[str, tuple[int, ...]], target: Target, module: Path
+    model: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    target: Target,
+    module: Path,
+    *,
+    without: Collection[str] = (),
 ) -> WorkerError | None:
     """Compile a model whole into ``module``.
 
@@ -39,9 +44,10 @@ def compile_stock(
         shapes: static shape of each input that has free dimensions.
         target: what it is compiled for.
         module: the .vmfb to write.
+        without: names of rewrites that are left out.
     """
     try:
-        imported, inputs, outputs = import_stock(model, shapes, target.device)
+        imported, inputs, outputs = import_stock(model, shapes, target.device, without=without)
         manifest = _manifest(model, inputs, outputs, target).to_json()
         try:
             compile_unsplit(imported.bytecode, imported.weights, target, manifest, module, flags=WIDE_FLAGS)
@@ -55,14 +61,14 @@ def compile_stock(
 
 
 def import_stock(
-    model: Path, shapes: Mapping[str, tuple[int, ...]], device: str
+    model: Path, shapes: Mapping[str, tuple[int, ...]], device: str, *, without: Collection[str] = ()
 ) -> tuple[ImportedModule, tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """A model as linalg on tensors, for a kind of device, and what it takes and gives.
 
     Raises:
         SartorError: of the kind that says what went wrong.
     """
-    prepared = prepare(load_model(model), shapes, _unsimplified)
+    prepared = prepare(load_model(model), shapes, _unsimplified, without=without)
     if prepared.noise:
         raise UnsupportedModelError(
             f"the model draws random numbers ('{prepared.noise[0].name}'), for which this interface takes no seed; "

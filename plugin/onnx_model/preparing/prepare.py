@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 import numpy as np
@@ -34,7 +34,6 @@ from sartor.onnx_model.preparing.shapes import Shapes, bind_shapes
 from sartor.onnx_model.preparing.simplify import simplify
 from sartor.onnx_model.preparing.undecided import Fits, with_advice, with_other_shapes, with_other_values
 from sartor.onnx_model.rewrites.arithmetic.activations import (
-    numeric_bounds,
     selu_constants,
     written_softsign,
     written_tanh_gelu,
@@ -75,7 +74,6 @@ from sartor.onnx_model.rewrites.number_types.integers import (
     plain_quantization,
     split_zero_points,
 )
-from sartor.onnx_model.rewrites.number_types.stored_constants import cast_bfloat16_constants
 from sartor.onnx_model.rewrites.number_types.widen_halves import fits_widened, widen_halves
 from sartor.onnx_model.rewrites.number_types.widen_reductions import widen_reductions
 from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigned
@@ -199,7 +197,6 @@ LOWER: tuple[Rewrite, ...] = (
     gather_turned,
     multiply_affine_grid,
     expand_standard,
-    numeric_bounds,
     written_tanh_gelu,
     paired_operands,
     explicit_equations,
@@ -267,7 +264,6 @@ LOWER: tuple[Rewrite, ...] = (
     drop_unused,
     lift_initializers,
     constants_in_loops,
-    cast_bfloat16_constants,
     name_nodes,
 )
 
@@ -284,6 +280,7 @@ def prepare(
     watch: Watch = lambda *_: None,
     *,
     widens: bool = False,
+    without: Collection[str] = (),
 ) -> PreparedModel:
     """Make a loaded model ready for import; ``model`` itself is not changed.
 
@@ -294,6 +291,8 @@ def prepare(
         bindings: input name to fixed value; the prepared model does not have these inputs.
         watch: told of the rewrites.
         widens: whether values of half precision are computed in float32, as for CPUs, if one message can hold them.
+        without: names of rewrites that are left out, to see what IREE makes of a model without them; the result is not
+            checked then.
 
     Raises:
         UsageError: ``shapes`` or ``bindings`` do not fit the model.
@@ -302,7 +301,9 @@ def prepare(
     """
     fits = partial(_fits, model, shapes or {}, bindings or {})
     is_long = len(model.graph.node) > _MOST_NODES_TRIED
-    return _prepared(model, shapes, simplifier, bindings, _always if is_long else fits, watch, widens=widens)
+    return _prepared(
+        model, shapes, simplifier, bindings, _always if is_long else fits, watch, widens=widens, without=without
+    )
 
 
 def _always(_: Bindings) -> bool:
@@ -327,6 +328,7 @@ def _prepared(
     watch: Watch = lambda *_: None,
     *,
     widens: bool = False,
+    without: Collection[str] = (),
 ) -> PreparedModel:
     work = ModelProto()
     work.CopyFrom(model)
@@ -338,17 +340,18 @@ def _prepared(
     # What is not computed in every call may be taken by any number where it is not.
     checking = () if any(node.op_type in WITH_BODIES for node in nodes(model)) else (check_indices,)
     every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *widening, *SIMPLIFY, *checking, *LOWER)
-    steps = tuple(simplifier if step is simplify else step for step in every)
+    steps = tuple(simplifier if step is simplify else step for step in every if _name(step) not in without)
     described: dict[str, str] = {}
     noise = noise_of(model)
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
     try:
-        named = [_apply(work, step, watch) for step in NORMALISE]
+        named = [_apply(work, step, watch) for step in NORMALISE if _name(step) not in without]
         described = described_nodes(work)
         changes = (*named, *(_apply(work, step, watch) for step in steps))
         infer_shapes(work)
         check_shapes(work)
-        check_prepared(work)
+        if not without:
+            check_prepared(work)
     except MalformedError as error:
         raise own_fault(error, model) or error from error.__cause__
     except UnsupportedModelError as error:
@@ -387,16 +390,22 @@ def resolve_interface(model: ModelProto, shapes: Shapes) -> tuple[PackedOutput, 
 
 
 def _apply(model: ModelProto, rewrite: Rewrite, watch: Watch = lambda *_: None) -> Change:
-    function = rewrite.func if isinstance(rewrite, partial) else rewrite
+    name = _name(rewrite)
     try:
         # NaN and overflow in computations with the model's weights belong to the model and are kept.
         with np.errstate(all="ignore"):
-            change = Change(function.__name__, rewrite(model))
+            change = Change(name, rewrite(model))
     except MALFORMED as error:
-        raise MalformedError(f"the model is malformed (found by {function.__name__}); export it again") from error
+        raise MalformedError(f"the model is malformed (found by {name}); export it again") from error
     if change.names:
         watch(change, model)
     return change
+
+
+def _name(rewrite: Rewrite) -> str:
+    """What a rewrite is called where changes are told."""
+    function = rewrite.func if isinstance(rewrite, partial) else rewrite
+    return function.__name__
 
 
 def _infos(values: Iterable[ValueInfoProto], declared: Mapping[str, int]) -> tuple[TensorInfo, ...]:

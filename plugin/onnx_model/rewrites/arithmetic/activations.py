@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from onnx import NodeProto, helper
 
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite, optional_input
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, node_rewrite
 
 _SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
 
@@ -66,29 +65,3 @@ def selu_constants(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | No
     copy.CopyFrom(node)
     copy.attribute.extend(helper.make_attribute(name, value) for name, value in lacking.items())
     return [copy]
-
-
-@node_rewrite("Clip")
-def numeric_bounds(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """Let a ``Clip`` ignore bounds that are NaN, as ONNX Runtime does.
-
-    IREE 3.13 computes NaN.
-    """
-    if np.dtype(Emitter(editor, node).dtype(node.input[0])).kind in "iu":
-        return None
-    emit, bounds = Emitter(editor, node), []
-    for index, nothing in ((1, -math.inf), (2, math.inf)):
-        name = optional_input(node, index)
-        known = editor.constant(name) if name else None
-        if known is not None and np.isnan(known).any():
-            name = ""
-        elif name and known is None:
-            is_nan = emit("IsNaN", name, part="is_nan")
-            name = emit("Where", is_nan, emit.like(nothing, name, "unbounded"), name, part="bound")
-        bounds.append(name)
-    if bounds == [optional_input(node, index) for index in (1, 2)]:
-        return None
-    while bounds and not bounds[-1]:
-        bounds.pop()
-    emit.copy([node.input[0], *bounds], node.output[0])
-    return emit.nodes

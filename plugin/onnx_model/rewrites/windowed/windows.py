@@ -98,10 +98,7 @@ def maxima_of_floats(model: ModelProto) -> tuple[str, ...]:
 
 @node_rewrite(*_WINDOWED)
 def round_down(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """Drop ``ceil_mode`` where rounding down gives as many windows: IREE 3.13 pads for a rest that is not there.
-
-    "inferred input/output operand has shape's dimension to be 3, but found 2" for a kernel of 2 over 2 elements.
-    """
+    """Drop ``ceil_mode`` where rounding down gives as many windows, so that nothing is padded for a rest."""
     window = window_of(node, editor) if attributes(node).get("ceil_mode") else None
     output = editor.shape(node.output[0])
     if window is None or output is None or any(window.fitting(axis) != size for axis, size in enumerate(output[2:])):
