@@ -30,9 +30,12 @@ _LEAST_RANGE = 11
 
 
 def symbols_of(feeds: Mapping[str, Array]) -> tuple[Symbol, ...]:
-    """A symbol for each size above one, up to about twice that size; all have other largest sizes."""
+    """A symbol for each size above one, from half of that size to about twice; all have other largest sizes.
+
+    Of less than half of a size a slice or a window may have nothing to take.
+    """
     sizes = sorted({size for array in feeds.values() for size in array.shape if size > 1})
-    return tuple(Symbol(f"n{size}", 1, _LEAST_RANGE + 2 * size) for size in sizes)
+    return tuple(Symbol(f"n{size}", -(-size // 2), _LEAST_RANGE + 2 * size) for size in sizes)
 
 
 def run_opened(model: Path, feeds: Mapping[str, Array], module: Path) -> list[Array] | WorkerError:

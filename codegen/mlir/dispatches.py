@@ -15,9 +15,10 @@ from sartor.codegen.ir.layer import BF16
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, KernelSource
 from sartor.codegen.mlir.before_lowering.bfloat_conversions import convert_by_floats
+from sartor.codegen.mlir.before_lowering.guarded_divisions import guard_divisions
 from sartor.codegen.mlir.before_lowering.index_constants import index_constants
 from sartor.codegen.mlir.before_lowering.nearest_even import round_by_adding
-from sartor.codegen.mlir.before_lowering.open_arguments import take_out_views
+from sartor.codegen.mlir.before_lowering.open_arguments import imported_types, take_out_views
 from sartor.codegen.mlir.before_lowering.vulkan_defects import avoid_defects
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers
 from sartor.codegen.mlir.iree_compiler import flags_for, ir, translate
@@ -110,15 +111,16 @@ def lower(implementations: Mapping[str, Implementation], target: Target) -> dict
         return kernels
     source = on_device("\n".join(_renamed(other.body, name) for name, other in others.items()), target)
     if target.is_cpu:
-        source = round_by_adding(source)
+        source = guard_divisions(round_by_adding(source))
     with ir.Context():
         source = _without_defects(source, target)
+        types = imported_types(source) if any(other.symbols for other in others.values()) else {}
         module = ir.Module.parse(translate(source, (*target.flags, *flags_for(source)), to="flow"))
         drop_barriers(module)
         if masks_slowly(target):
             divide_by_vectors(module, target)
-        if any(other.symbols for other in others.values()):
-            take_out_views(module)
+        if types:
+            take_out_views(module, types)
         return {**kernels, **_split(module, set(others))}
 
 

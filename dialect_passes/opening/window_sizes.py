@@ -67,6 +67,8 @@ def _extents(one: Sequence[int], other: Sequence[int], fit: Fit) -> Iterator[Ext
 
 def _window_counts(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[Extent]:
     counts = loop_sizes(op), loop_sizes(twin)
+    if len(counts[0]) != len(counts[1]):
+        return
     # A window is as large for all sizes.
     inner = [loop for loop, (one, other) in enumerate(zip(*counts, strict=True)) if one == other]
     for operand, other, indexing in zip(op.operands, twin.operands, indexing_maps(op), strict=True):

@@ -71,6 +71,11 @@ class Extent:
         return self.at({symbol.name: symbol.most for symbol in self.symbols})
 
     @property
+    def least(self) -> int:
+        """The size where all symbols are the smallest."""
+        return self.at({symbol.name: symbol.least for symbol in self.symbols})
+
+    @property
     def symbol(self) -> Symbol | None:
         """The one symbol that this size is, None for any other formula."""
         return None if self.offset else self.shifted

@@ -90,9 +90,9 @@ class Fit:
         """The size that is ``one`` in the first import and ``other`` in the second.
 
         Raises:
-            RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``.
+            RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``, or it may be below zero.
         """
-        return self._first(one, other, (self._known, self._multiples, self._sums))
+        return _not_negative(self._first(one, other, (self._known, self._multiples, self._sums)))
 
     def number(self, one: int, other: int) -> Dim:
         """The integer in code that is ``one`` in the first import and ``other`` in the second: a size, or a last
@@ -187,6 +187,18 @@ class Fit:
     def _values(self, count: Count) -> tuple[int, int]:
         """What a size is in the two imports."""
         return (count, count) if isinstance(count, int) else (count.most, count.at(self.twin_sizes))
+
+
+def _not_negative(dim: Dim) -> Dim:
+    """The same size, as that of a tensor, which code may not make with fewer elements than none.
+
+    Raises:
+        RejectionError: if it is below zero where its symbols are the least.
+    """
+    if isinstance(dim, Extent) and dim.least < 0:
+        where = " and ".join(f"{symbol.name} is {symbol.least}" for symbol in dim.symbols)
+        raise RejectionError(f"it has a size of {dim}, which is {dim.least} where {where}")
+    return dim
 
 
 def twin_sizes(symbols: Sequence[Symbol]) -> list[int]:

@@ -23,7 +23,7 @@ FIT = Fit.of((BATCH, TOKENS))
         Extent((BATCH, TOKENS), 12),
         Extent((TOKENS, TOKENS), 3),
         Extent((TOKENS,), 1, 1),
-        Extent((TOKENS,), 2, -3),
+        Extent((TOKENS,), 2, -2),
     ],
 )
 def test_the_size_that_two_values_follow_from_is_found(dim: Dim) -> None:
@@ -36,6 +36,14 @@ def test_the_size_that_two_values_follow_from_is_found(dim: Dim) -> None:
 def test_a_size_that_no_formula_gives_is_refused() -> None:
     with pytest.raises(ValueError, match="a size that is 500 or 499"):
         Fit((TOKENS,), (400,)).dim(500, 499)
+
+
+def test_a_size_that_may_be_negative_is_refused_and_an_index_that_may_be_is_not() -> None:
+    less = Extent((TOKENS,)).plus(-3)
+    values = less.most, less.at(FIT.twin_sizes)
+    with pytest.raises(ValueError, match="it has a size of tokens - 3, which is -2 where tokens is 1"):
+        FIT.dim(*values)
+    assert FIT.number(*values) == less
 
 
 def test_a_last_index_may_be_that_of_a_product() -> None:

@@ -394,6 +394,13 @@ for equation in ("ij,jk", "bA,A->b", "...i,i", "zy, yx", "ii"):
         ["y"],
         {"w": weights(4) if equation in ("bA,A->b", "...i,i") else weights(4, 4)} if "," in equation else {},
     )
+CASES.add(
+    "dropout_of_none",
+    [node("Dropout", ["x", "ratio", "training"], ["d"]), node("Relu", ["d"], ["y"])],
+    X,
+    ["y"],
+    {"ratio": np.float32(0), "training": np.bool_(True)},
+)
 CASES.add("left_out_dropout", [node("Dropout", ["x", "", ""], ["d"]), node("Relu", ["d"], ["y"])], X, ["y"])
 CASES.add(
     "left_out_resize", [node("Resize", ["x", "", "s", ""], ["y"])], X, ["y"], {"s": np.array([1, 1, 2, 2], np.float32)}

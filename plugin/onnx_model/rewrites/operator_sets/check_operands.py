@@ -133,6 +133,9 @@ def _transposed_convolution(of: _Checked) -> Reasons:
         yield f"has weights of shape {list(weight)} for an input of shape {list(of.shape)}"
     if weight is not None and weight[0] != of.channels:
         yield f"has weights of shape {list(weight)}, whose first size is not the {of.channels} channels of its input"
+    kernel = found.get("kernel_shape")
+    if weight is not None and kernel and tuple(kernel) != weight[2:]:
+        yield f"has {list(kernel)} as its attribute 'kernel_shape', and weights of shape {list(weight)}"
     if weight is not None:
         count = weight[1] * group
         yield from _length(of, 2, "B", count, f"{count} channels of its result")

@@ -13,7 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
-from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors
+from sartor.onnx_model.graphs.graph import GraphEditor, attributes, editors, optional_input
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.structure.eliminate_identity import is_inference
 
@@ -49,12 +49,17 @@ def _expanded(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _all_kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    """The mask apart, which is true everywhere at inference: onnxslim takes it for the values."""
+    """The mask apart, which is true everywhere at inference: onnxslim takes it for the values.
+
+    In training mode IREE draws numbers also where a ratio of 0 drops none.
+    """
     mask = node.output[1] if len(node.output) > 1 else ""
-    if not mask or not is_inference(node, editor):
+    if not (mask or optional_input(node, 2)) or not is_inference(node, editor):
         return None
     emit = Emitter(editor, node)
     emit("Identity", node.input[0], output=node.output[0])
+    if not mask:
+        return emit.nodes
     true = helper.make_tensor("true", TensorProto.BOOL, [1], [True])
     emit("ConstantOfShape", emit("Shape", node.input[0], part="shape"), part="mask", output=mask, value=true)
     return emit.nodes

@@ -87,5 +87,6 @@ def is_inference(node: NodeProto, editor: GraphEditor) -> bool:
     training = optional_input(node, 2)
     if not training:
         return True
-    value = editor.constant(training)
-    return value is not None and not value.any()
+    # The share of values that are dropped, or whether any are.
+    known = (editor.constant(name) for name in (optional_input(node, 1), training) if name)
+    return any(value is not None and not value.any() for value in known)

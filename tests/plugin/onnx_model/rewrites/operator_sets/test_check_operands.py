@@ -84,6 +84,7 @@ def test_operators_of_other_domains_are_not_looked_at() -> None:
         ("ConvTranspose", {}, {"group": 3}, "has 3 as its attribute 'group', which does not divide 4 channels"),
         ("ConvTranspose", {"W": (3, 3, 3, 3)}, {}, "whose first size is not the 4 channels of its input"),
         ("ConvTranspose", {"W": (4, 3, 3)}, {}, "has weights of shape [4, 3, 3] for an input of shape [1, 4, 5, 5]"),
+        ("ConvTranspose", {}, {"kernel_shape": [2, 3]}, "has [2, 3] as its attribute 'kernel_shape', and weights of"),
         ("ConvTranspose", {"B": (3,)}, {}, "has [3] as the shape of its input 'B', where 6 channels of its result"),
         ("ConvTranspose", {}, {"output_padding": [0, 2]}, "has 2 as its attribute 'output_padding', which has to be"),
         ("ConvTranspose", {}, {"output_padding": [1]}, "has 1 numbers as its attribute 'output_padding', which needs"),
