@@ -36,7 +36,7 @@ from sartor.tuning.search.doubts.contested import contested
 from sartor.tuning.search.features import analytic_seconds
 from sartor.tuning.search.found_so_far import FoundSoFar
 from sartor.tuning.search.search_run import Measured, SearchRun
-from sartor.tuning.search.search_settings import settings_for
+from sartor.tuning.search.search_settings import SearchSettings, settings_for
 from sartor.tuning.search.shipped.foreseen import Foreseen
 from sartor.tuning.search.shipped.likeness import is_covered, kin_in, shipped_guide
 from sartor.tuning.search.shipped.times import shipped_samples
@@ -92,8 +92,9 @@ def tune(
     """Measure the candidates of a tuner's device, or what a search selects of them; returns cost tables of all tasks.
 
     A search ends when what is left promises less than the fraction ``until`` of the network's time; with None that is
-    ``DEFAULT_UNTIL`` without a deadline, where the package holds times of nearly all variants, and else 0. That
-    routines are guesses is told, unless nothing was to be measured, as a plan ``predicts`` all that is not known.
+    ``DEFAULT_UNTIL`` without a deadline, where the package holds times of such a CPU, and else 0. Where these are not
+    of nearly all variants, some of each task are measured first. That routines are guesses is told, unless nothing was
+    to be measured, as a plan ``predicts`` all that is not known.
 
     The machine's peak is in them for comparison.
     """
@@ -204,11 +205,17 @@ def shipped_kind(store: Store, target: Target) -> tuple[str, int] | None:
     return isa_class(host()) if target.is_this_cpu else target.architecture, target.threads
 
 
-def _default_until(variants: Sequence[DescribedVariant], shipped: Sequence[Sample], tuner: Tuner) -> float:
-    """What a search may leave out. How far predictions err is known only of what a model has seen alike before, and a
-    deadline ends a search.
+def _ending(
+    settings: SearchSettings, variants: Sequence[DescribedVariant], shipped: Sequence[Sample], tuner: Tuner
+) -> SearchSettings:
+    """What a search may leave out by default. A deadline ends it; else predictions do, where the package's times tell.
+
+    Of variants unlike those that a model has seen it is known how far predictions err once some of each task were
+    measured.
     """
-    return DEFAULT_UNTIL if not tuner.is_bounded and is_covered(variants, shipped) else 0.0
+    if tuner.is_bounded or not shipped:
+        return settings
+    return replace(settings, until=DEFAULT_UNTIL, whole_rounds=not is_covered(variants, shipped))
 
 
 def _nothing() -> None:
@@ -242,12 +249,12 @@ def _measured(
     shipped = () if kind is None else shipped_samples(*kind)
     described = [variant.described for case in cases for variant in case.variants[1:]]
     settings = settings_for(described, shipped, key_threads(tuner.target.device, tuner.target.threads))
-    until = _default_until(described, shipped, tuner) if until is None else until
-    foresees = tuner.is_bounded or until > 0
+    settings = _ending(settings, described, shipped, tuner) if until is None else replace(settings, until=until)
+    foresees = tuner.is_bounded or settings.until > 0
     guided_by = None if kind is None or (pins is None and not foresees) else shipped_guide(*kind)
     # Each variant of any size is measured with several, which takes as much longer.
     rounds = min(settings.rounds, _ROUNDS_OF_SIZES) if imported.graph.calls else settings.rounds
-    settings = replace(settings, until=until, rounds=rounds)
+    settings = replace(settings, rounds=rounds)
     search = SearchRun(tuner, cases, counts, settings, found, shipped, guided_by=guided_by, core=core, limits=limits)
     if tuner.is_late:
         measured = tuner.known(cases)
@@ -264,7 +271,7 @@ def _measured(
     tell_found(tuner.progress, "")
     measured = _settled(cases, tuner, measured)
     guessed = search.guessed(measured) if foresees else {}
-    if guessed and not predicts and (tuner.is_late or not until):
+    if guessed and not predicts and (tuner.is_late or not settings.until):
         ended = "measuring was stopped" if current().is_requested else "the time budget was spent"
         message = "%s before %d of %d kinds of layers were measured: their routines are guesses"
         _LOG.warning(message, ended, len(guessed), len(cases))

@@ -184,7 +184,7 @@ class SearchRun:
         What promises most is measured first if there is a deadline and a ``search`` that tells, else the tasks that
         take the most time: then both cores are busy until the end.
         """
-        if search is not None and self.settings.until:
+        if search is not None and self.settings.until and not self.settings.whole_rounds:
             self._measure_while_it_pays(picks, known, search)
             return
         outlook = Outlook({}, 0.0)

@@ -22,6 +22,7 @@ class SearchSettings:
         optimism: factor by which predictions are multiplied, so that unmeasured variants get a chance.
         gain: fraction of the network's time that a variant must be predicted to save.
         until: fraction of the network's time that all variants together must promise to save for the search to go on.
+        whole_rounds: whether each round is measured to its end, whatever the rest of it promises.
         layout_weight: weight of being faster only than variants with the same layout and element type, which
             neighbouring layers may need.
         first: number of variants of a task and format class in the first round, if there are samples of other networks.
@@ -36,6 +37,7 @@ class SearchSettings:
     optimism: float = 0.9
     gain: float = 0.001
     until: float = 0.0
+    whole_rounds: bool = False
     layout_weight: float = 0.3
     first: int = 2
     far: float = 1.1

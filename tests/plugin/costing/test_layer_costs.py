@@ -84,15 +84,15 @@ def test_the_package_s_times_are_for_this_machine(
 @pytest.mark.parametrize(
     ("until", "covered", "bounded", "expected"),
     [
-        (None, True, False, 0.01),
-        (None, False, False, 0.0),
-        (None, True, True, 0.0),
-        (0.0, True, False, 0.0),
-        (0.1, False, True, 0.1),
+        (None, True, False, (0.01, False)),
+        (None, False, False, (0.01, True)),
+        (None, True, True, (0.0, False)),
+        (0.0, True, False, (0.0, False)),
+        (0.1, False, True, (0.1, False)),
     ],
 )
 def test_a_search_leaves_out_what_the_package_s_times_vouch_for(
-    until: float | None, covered: bool, bounded: bool, expected: float, monkeypatch: pytest.MonkeyPatch
+    until: float | None, covered: bool, bounded: bool, expected: tuple[float, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layer_costs, "shipped_samples", lambda isa, threads: SHIPPED)
     monkeypatch.setattr(layer_costs, "shipped_guide", lambda isa, threads: None)
@@ -102,7 +102,8 @@ def test_a_search_leaves_out_what_the_package_s_times_vouch_for(
     tuner = fake_tuner(host().key, Target.create("cpu"))
     tuner.is_bounded = bounded
     layer_costs._measured(imported, [], tuner, (), until)
-    assert FakeSearch.given[3].until == expected
+    settings = FakeSearch.given[3]
+    assert (settings.until, settings.whole_rounds) == expected
 
 
 @pytest.mark.parametrize(

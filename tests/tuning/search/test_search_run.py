@@ -238,6 +238,17 @@ def test_what_is_stored_of_one_task_does_not_tell_what_the_others_promise(
     assert [bool(measured[each.key]) for each in others].count(True) >= 2
 
 
+def test_rounds_that_are_whole_tell_of_each_task_before_a_search_ends(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_run, "_PORTION", 1)
+    monkeypatch.setattr(search_run, "_AT_A_TIME", 1)
+    search = replace(run(store, RulePool(), tmp_path), shipped=SHIPPED)
+    for whole_rounds, until in ((False, 1.0), (True, 0.9)):
+        settings = replace(INFORMED, rounds=2, until=until, whole_rounds=whole_rounds)
+        assert all(replace(search, settings=settings).measured().values()) == whole_rounds
+
+
 def _is_near(one: Measurement, found: Mapping[str, Measurement]) -> bool:
     """Whether a time is near the least of a task's."""
     return one.time <= 1.5 * min(each.time for each in found.values())
