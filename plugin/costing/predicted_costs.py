@@ -28,6 +28,8 @@ from sartor.tuning.search.features import analytic_seconds, seconds_of_all
 
 # Of a tensor and its conversion, that the last level of a CPU's caches holds.
 _CACHED_BYTES = 8 << 20
+# As many conversions as kinds of layers tell how predictions err.
+_TELLING = 4
 # Seconds; a measurement is more than zero.
 _LEAST = 1e-9
 
@@ -140,8 +142,8 @@ class TimelyConversions:
     Attributes:
         tuner: measures them.
         core: of the tuner's target.
-        predicts: whether those of the first plan alone are measured, as layers have guesses, which err by more. They
-            tell how many times as long as by the model others take.
+        predicts: whether only those of the first plan that take longest are measured, as layers have guesses, which
+            err by more. They tell how many times as long as by the model others take.
         least: seconds; if those of the first plan take less together by the model, they are not measured either. That
             plan is the best where conversions take the least they can, so no other is faster by more than its own take.
     """
@@ -174,18 +176,25 @@ class TimelyConversions:
         """Measurements by case key and descriptor, predicted where there is none."""
         listed = list(cases)
         predicted = {case.key: converting_seconds(case, self.core) for case in listed}
-        if self.predicts and not self._paces and sum(predicted[case.key] for case in listed) < self.least:
-            self._paces.append(1.0)
-        found = self.tuner.known(listed) if self.predicts and self._paces else self.tuner.measure(listed)
+        found = self.tuner.known(listed) if self.predicts else self.tuner.measure(listed)
         if self.predicts and not self._paces:
-            times = [(key, each) for key, measured in found.items() for each in measured.values()]
-            self._paces.extend(each.time / predicted[key] for key, each in times if each.status is Status.OK)
+            found |= self._told(listed, predicted)
         pace = median(self._paces or [1.0])
         for case in listed:
             (variant,) = case.variants
             if variant.descriptor not in found[case.key]:
                 seconds = pace * predicted[case.key]
                 found[case.key][variant.descriptor] = _prediction(self.tuner, case, variant, seconds)
+        return found
+
+    def _told(self, cases: Sequence[BenchmarkCase], predicted: Mapping[str, float]) -> Measured:
+        """Measurements of those of the first plan's conversions that are measured, which tell the pace."""
+        if sum(predicted[case.key] for case in cases) < self.least:
+            self._paces.append(1.0)
+            return {}
+        found = self.tuner.measure(sorted(cases, key=lambda case: -predicted[case.key])[:_TELLING])
+        times = [(key, each) for key, measured in found.items() for each in measured.values()]
+        self._paces.extend(each.time / predicted[key] for key, each in times if each.status is Status.OK)
         return found
 
 
