@@ -58,12 +58,12 @@ def described(descriptor: str) -> DescribedVariant:
 
     A routine that no longer exists is treated as one whose code IREE generates.
     """
-    found = Descriptor.parse(descriptor)
-    if found is None:
+    parsed = Descriptor.parse(descriptor)
+    if parsed is None:
         return DescribedVariant(descriptor, "", "", LOWERED)
     known = _traits()
-    own = known.get((found.routine, found.dtype)) or known.get((found.routine, None)) or LOWERED
-    return DescribedVariant(descriptor, found.routine, found.dtype, own, found.parameters)
+    own = known.get((parsed.routine, parsed.dtype)) or known.get((parsed.routine, None)) or LOWERED
+    return DescribedVariant(descriptor, parsed.routine, parsed.dtype, own, parsed.parameters)
 
 
 @functools.cache
@@ -75,8 +75,8 @@ def routine_names() -> frozenset[str]:
 @functools.cache
 def families() -> tuple[str, ...]:
     """Families of all routines, in the order of the list of routines."""
-    found = (routine.traits.family for routine in all_routines())
-    return tuple(dict.fromkeys(each for each in found if each is not None))
+    families_of_all = (routine.traits.family for routine in all_routines())
+    return tuple(dict.fromkeys(family for family in families_of_all if family is not None))
 
 
 def may_name(glob: str) -> bool:
@@ -128,10 +128,10 @@ def _traits() -> dict[tuple[str, str | None], Traits]:
 
     Routines for different layers may share both; then their traits agree.
     """
-    found: dict[tuple[str, str | None], Traits] = {}
+    traits: dict[tuple[str, str | None], Traits] = {}
     for routine in all_routines():
-        found.setdefault((routine.name, _computes_in(routine)), routine.traits)
-    return found
+        traits.setdefault((routine.name, _computes_in(routine)), routine.traits)
+    return traits
 
 
 def _computes_in(routine: Routine) -> str | None:

@@ -137,12 +137,12 @@ def _read(path: Path) -> bytes:
 @functools.cache
 def _imported(path: Path, locate: Locate) -> tuple[str, ...]:
     """Modules of this package that a file imports, or imports names from."""
-    found: list[str] = []
+    imported: list[str] = []
     for module, names in imports_of(path.read_bytes()):
         inside = [f"{module}.{name}" for name in names]
-        modules = [each for each in inside if locate(each) is not None]
-        found.extend(modules if names and len(modules) == len(inside) else [module, *modules])
-    return tuple(found)
+        modules = [name_of_module for name_of_module in inside if locate(name_of_module) is not None]
+        imported.extend(modules if names and len(modules) == len(inside) else [module, *modules])
+    return tuple(imported)
 
 
 def imports_of(source: bytes) -> list[tuple[str, tuple[str, ...]]]:
@@ -151,19 +151,19 @@ def imports_of(source: bytes) -> list[tuple[str, tuple[str, ...]]]:
     Statements count wherever they are, but for those that only type checkers read, in ``if TYPE_CHECKING:``. Text in a
     string that looks like a statement at the beginning of a line counts as well, which does no harm.
     """
-    found: list[tuple[str, tuple[str, ...]]] = []
+    imports: list[tuple[str, tuple[str, ...]]] = []
     skipped = 0
     for match in _STATEMENT.finditer(source):
         if match.start() < skipped:
             continue
         indentation, module, listed, plain, modules = match.groups()
         if module is not None:
-            found.append((module.decode(), _names(plain if listed is None else listed)))
+            imports.append((module.decode(), _names(plain if listed is None else listed)))
         elif modules is not None:
-            found.extend((name, ()) for name in _names(modules) if name.partition(".")[0] == _PACKAGE)
+            imports.extend((name, ()) for name in _names(modules) if name.partition(".")[0] == _PACKAGE)
         else:
             skipped = _end_of_block(source, match.end(), len(indentation))
-    return found
+    return imports
 
 
 def _names(listed: bytes) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ def _widen_exports(exports: Sequence[ir.Operation], names: Sequence[str], wide: 
             value = wide[value] if value in wide else _converted(value, _WIDE, point, name)
         values.append(value)
     joined = ir.Operation.create(
-        "hal.tensor.barrier", results=[each.type for each in values], operands=[*values, fence], ip=point
+        "hal.tensor.barrier", results=[value.type for value in values], operands=[*values, fence], ip=point
     )
     for export, result in zip(exports, joined.results, strict=True):
         export.operands[0] = result

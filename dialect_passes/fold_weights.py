@@ -76,7 +76,7 @@ def _targets(function: ir.Operation, known: set[ir.Operation]) -> list[ir.Value]
 
 def _repeated_outputs(function: ir.Operation, known: set[ir.Operation]) -> list[ir.Value]:
     """Outputs that are one number repeated, each as a value of its own: the number may be read by layers too."""
-    found: list[ir.Value] = []
+    repeated: list[ir.Value] = []
     for view in list(body_of(function).operations):
         if view.operation.name not in _RETURNING:
             continue
@@ -85,8 +85,8 @@ def _repeated_outputs(function: ir.Operation, known: set[ir.Operation]) -> list[
             if op is not None and op in known and is_static_tensor(value) and not weight_leaves(op):
                 copy = op.clone(ip=ir.InsertionPoint(view.operation))
                 view.operation.operands[index] = copy.results[0]
-                found.append(copy.results[0])
-    return found
+                repeated.append(copy.results[0])
+    return repeated
 
 
 def _collect(
@@ -137,8 +137,10 @@ def _replace(
     if computed:
         leaves = list(dict.fromkeys(leaf for target in computed for leaf in weight_leaves(source(target))))
         text = _fold_module(function, computed, leaves)
-        found = evaluate(text, [weights[_parameter(leaf)] for leaf in leaves], [_type(each) for each in computed])
-        arrays |= zip(computed, found, strict=True)
+        arrays_computed = evaluate(
+            text, [weights[_parameter(leaf)] for leaf in leaves], [_type(value) for value in computed]
+        )
+        arrays |= zip(computed, arrays_computed, strict=True)
     for target in targets:
         _load_instead(module, target, arrays[target], weights)
 

@@ -75,7 +75,7 @@ class FollowerRun:
     def refuse(self, op: ir.Operation) -> None:
         """Leave an op outside; the members that it uses are then used outside, whatever else joins."""
         self._refused[op] = None
-        self._escaped.update(each for each in self._graph.producers[op] if each in self._uses_outside)
+        self._escaped.update(producer for producer in self._graph.producers[op] if producer in self._uses_outside)
 
     def goes_around(self, op: ir.Operation) -> bool:
         """Whether the op that ``next`` returned last also depends on a member by way of ops outside.
@@ -86,16 +86,16 @@ class FollowerRun:
             return False
         order, producers = self._graph.order, self._graph.producers
         first = order[next(iter(self._refused))]
-        pending = [each for each in producers[op] if each not in self._uses_outside]
+        pending = [producer for producer in producers[op] if producer not in self._uses_outside]
         seen: set[ir.Operation] = set()
         while pending:
-            each = pending.pop()
-            if each in self._refused:
+            candidate = pending.pop()
+            if candidate in self._refused:
                 return True
             # What does not depend on what was refused so far never does: ops are refused in program order.
-            if each not in seen and each not in self._unrelated and order[each] > first:
-                seen.add(each)
-                pending.extend(producers[each])
+            if candidate not in seen and candidate not in self._unrelated and order[candidate] > first:
+                seen.add(candidate)
+                pending.extend(producers[candidate])
         self._unrelated |= seen
         return False
 

@@ -103,12 +103,12 @@ class _Outliner:
         barrier = source(value)
         if barrier.name == "hal.tensor.barrier":
             value = barrier.operands[list(barrier.results).index(value)]
-        found = replace(given, type=TensorType.parse(str(value.type)))
+        output = replace(given, type=TensorType.parse(str(value.type)))
         if value in self._refs:
-            return replace(found, source=self._refs[value])
+            return replace(output, source=self._refs[value])
         if source(value).name != "util.global.load":
             raise UnsupportedModelError(f"output '{given.name}' depends on no input; remove it from the model")
-        return replace(found, constant=_weight_name(value))
+        return replace(output, constant=_weight_name(value))
 
     def _outline(self, group: Group) -> Layer:
         members = set(group.ops)

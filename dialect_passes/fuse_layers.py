@@ -65,7 +65,7 @@ def find_fusions(graph: LayerGraph, attends: Attends = Attends.NONE) -> LayerGra
     attentions = () if attends is Attends.NONE else _attentions(layers, reads, attends)
     fusions |= {fusion.layer.name: fusion for fusion in attentions if fusion.layer.name not in layers}
     order = {layer.name: index for index, layer in enumerate(graph.layers)}
-    return replace(graph, fusions=tuple(sorted(fusions.values(), key=lambda each: order[each.members[-1]])))
+    return replace(graph, fusions=tuple(sorted(fusions.values(), key=lambda fusion: order[fusion.members[-1]])))
 
 
 def _attentions(layers: Mapping[str, Layer], reads: Counter[ValueRef], attends: Attends) -> Iterator[Fusion]:
@@ -153,15 +153,15 @@ def fusion_of(members: Sequence[Layer], slots: Sequence[int], task: Task) -> Fus
 def apply_fusions(graph: LayerGraph, names: Collection[str]) -> LayerGraph:
     """The graph with fused layers of these names in place of their members, and no further fusions."""
     chosen = [fusion for fusion in graph.fusions if fusion.layer.name in names]
-    inner = {name for each in chosen for name in each.members[:-1]}
-    last = {each.members[-1]: each.layer for each in chosen}
+    inner = {name for fusion in chosen for name in fusion.members[:-1]}
+    last = {fusion.members[-1]: fusion.layer for fusion in chosen}
 
     def moved(ref: ValueRef) -> ValueRef:
         return replace(ref, source=last[ref.source].name) if ref.source in last else ref
 
     layers = tuple(
-        replace(each, inputs=tuple(map(moved, each.inputs)))
-        for each in (last.get(layer.name, layer) for layer in graph.layers if layer.name not in inner)
+        replace(kept, inputs=tuple(map(moved, kept.inputs)))
+        for kept in (last.get(layer.name, layer) for layer in graph.layers if layer.name not in inner)
     )
     outputs = tuple(
         replace(output, source=moved(output.source)) if output.source else output for output in graph.outputs

@@ -54,12 +54,12 @@ def join_parts(parts: Sequence[Part], inputs: Sequence[str], outputs: Sequence[s
     context = ir.Context()
     with context, ir.Location.unknown(context):
         opened = [_opened(part) for part in parts]
-        found = [each for each in opened if each is not None]
-        if len(found) < len(opened) or not _fit(found, outputs):
+        parts_opened = [part for part in opened if part is not None]
+        if len(parts_opened) < len(opened) or not _fit(parts_opened, outputs):
             return None
         joiner = _Joiner(inputs, outputs)
-        for each in found:
-            joiner.add(each)
+        for part in parts_opened:
+            joiner.add(part)
         joiner.finish()
         return bytecode(joiner.module)
 
@@ -97,12 +97,12 @@ def _opened(part: Part) -> _Opened | None:
     ops = [view.operation for view in body.operations]
     barriers = [op for op in ops if op.name == _BARRIER]
     exports = [defining_op(view) for view in ops[-1].operands]
-    found = [op for op in exports if op is not None and op.name == _EXPORT]
-    if len(barriers) != 1 or len(found) < len(part.outputs):
+    exports_found = [op for op in exports if op is not None and op.name == _EXPORT]
+    if len(barriers) != 1 or len(exports_found) < len(part.outputs):
         return None
     names = dict(zip(body.arguments, part.inputs, strict=False))
     imports = [(names[op.operands[0]], op) for op in ops if op.name == _IMPORT]
-    return _Opened(module, imports, barriers[0], dict(zip(part.outputs, found, strict=True)), ops[-1])
+    return _Opened(module, imports, barriers[0], dict(zip(part.outputs, exports_found, strict=True)), ops[-1])
 
 
 def _fit(parts: Sequence[_Opened], outputs: Sequence[str]) -> bool:

@@ -76,14 +76,14 @@ def _replace(op: ir.Operation, part: str, loop: ir.Operation) -> None:
 
 def _taken(op: ir.Operation) -> list[ir.Value] | None:
     """The rows from which an operation gathers one, whole; None if it is another one."""
-    read = [each for each in nested(op) if each.name == "tensor.extract"]
+    read = [inner for inner in nested(op) if inner.name == "tensor.extract"]
     if len(read) != 1:
         return None
     rows, _, *inner = read[0].operands
     shape, element = tensor_parts(rows)
     if tensor_parts(op.results[0]) != ((1, *shape[1:]), element):
         return None
-    axes = [_axis(each) for each in inner]
+    axes = [_axis(inner_op) for inner_op in inner]
     return [rows] if axes == list(range(1, len(shape))) else None
 
 
@@ -96,7 +96,7 @@ def _axis(index: ir.Value) -> int | None:
 
 def _put(op: ir.Operation, states: list[ir.Value]) -> list[ir.Value] | None:
     """The row and the rows among which an operation puts it; None if it is another one."""
-    body = [each.name for each in nested(op) if each != op]
+    body = [inner.name for inner in nested(op) if inner != op]
     if body != ["arith.select", "linalg.yield"] or len(op.operands) != 4:
         return None
     _, row, rows, _ = op.operands

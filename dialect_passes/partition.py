@@ -229,7 +229,7 @@ def _is_grouped(op: ir.Operation) -> bool:
 def pads_around_images(op: ir.Operation) -> bool:
     """Whether a pad adds rows and columns alone: kernels leave these out, but compute no others than there are."""
     amounts = (ir.DenseI64ArrayAttr(op.attributes[name]) for name in ("static_low", "static_high"))
-    return not any(each for listed in amounts for each in list(listed)[:2])
+    return not any(amount for listed in amounts for amount in list(listed)[:2])
 
 
 def _keeps_rows(op: ir.Operation) -> bool:
@@ -259,8 +259,8 @@ def _enlarges(op: ir.Operation) -> bool:
     is computed before is a layer of its own."""
     if op.name != "linalg.generic" or len(op.operands) != 1:
         return False
-    read = [each for each in nested(op) if each.name == "tensor.extract"]
-    return any(_size(each.operands[0]) < _elements(op) for each in read)
+    read = [inner for inner in nested(op) if inner.name == "tensor.extract"]
+    return any(_size(extract.operands[0]) < _elements(op) for extract in read)
 
 
 def _extents(op: ir.Operation) -> list[int]:

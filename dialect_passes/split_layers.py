@@ -151,11 +151,11 @@ class _Splitter:
         join = join_task(sliding, parts)
         tail = len(join.inputs) > parts or bool(join.weights)
         others = tuple(ValueRef(None, index) for index in sliding.tail_inputs) if tail else ()
-        refs = (*(ValueRef(each.name, 0) for each in convolved), *others)
+        refs = (*(ValueRef(layer_of_part.name, 0) for layer_of_part in convolved), *others)
         joined = _child(layer, "join", join, refs, _followed(layer, sliding) if tail else ())
         parts_of = _moved(split, sliding)
         if sliding.tail is None or narrow_tail(sliding, parts) is not None:
-            parts_of += tuple((ValueRef(each.name, 0), ValueRef(layer.name, 0)) for each in convolved)
+            parts_of += tuple((ValueRef(layer_of_part.name, 0), ValueRef(layer.name, 0)) for layer_of_part in convolved)
         return self._childnet(layer, f"parts{{parts={parts}}}", (split, *convolved, joined), parts_of)
 
     def _by_winograd(self, layer: Layer) -> Iterator[Childnet]:
@@ -197,12 +197,12 @@ class _Splitter:
         names = _convolved(layer, sliding)
         arrays = [dense_filters(self.weights[names[0]], parts)]
         arrays += [np.split(self.weights[name], parts) for name in names[1:]]
-        found = []
+        weights_of_parts = []
         for index in range(parts):
             own = tuple(f"{name}/{parts}.{index}" for name in names)
             self.made |= {name: several[index] for name, several in zip(own, arrays, strict=True)}
-            found.append(own)
-        return found
+            weights_of_parts.append(own)
+        return weights_of_parts
 
     def _childnet(self, layer: Layer, method: str, layers: tuple[Layer, ...], parts_of: PartsOf) -> Childnet:
         inputs = tuple(

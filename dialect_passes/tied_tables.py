@@ -70,9 +70,9 @@ def _look_up_columns(load: ir.Operation, other: ir.Operation, readers: list[ir.O
         leading = [zero.results[0]] * (ir.RankedTensorType(kind).rank - 2)
         operands = [matrix, *leading, column, row]
         types = [reader.results[0].type]
-        found = ir.Operation.create(_EXTRACT, types, operands, ip=ir.InsertionPoint(reader), loc=reader.location)
+        extracted = ir.Operation.create(_EXTRACT, types, operands, ip=ir.InsertionPoint(reader), loc=reader.location)
         reader.parent.operation.attributes[COLUMNS] = ir.UnitAttr.get()
-        reader.results[0].replace_all_uses_with(found.results[0])
+        reader.results[0].replace_all_uses_with(extracted.results[0])
         reader.erase()
 
 

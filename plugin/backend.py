@@ -189,10 +189,10 @@ def _with_domains(model: ModelProto) -> ModelProto:
     version = opset(model)
     if not any(lacks_domain(node, version) for node in nodes(model)):
         return model
-    found = ModelProto()
-    found.CopyFrom(model)
-    normal_domains(found)
-    return found
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    normal_domains(copy)
+    return copy
 
 
 class SartorBackend(Backend):

@@ -120,7 +120,7 @@ def _selector(name: str, value: object) -> str:
 
 def _pins(name: str, value: object) -> tuple[Pin, ...]:
     expected = "pins, or texts of the form LAYER-GLOB=ROUTINE-GLOB"
-    return tuple(parsed(name, each, Pin, Pin.parse, expected) for each in several(name, value, expected))
+    return tuple(parsed(name, text, Pin, Pin.parse, expected) for text in several(name, value, expected))
 
 
 def _weight_blocks(name: str, value: object) -> tuple[int, ...]:
@@ -128,13 +128,13 @@ def _weight_blocks(name: str, value: object) -> tuple[int, ...]:
     blocks, known = several(name, value, expected), tuple(FOUR_BITS)
     if not blocks or any(block not in known for block in blocks):
         raise refusal(name, value, expected)
-    return tuple(each for each in known if each in blocks)
+    return tuple(block for block in known if block in blocks)
 
 
 def _states(name: str, value: object) -> tuple[StatePattern, ...]:
     expected = f"pairs, or texts of the form {FORM}"
     return tuple(
-        parsed(name, each, StatePattern, StatePattern.parse, expected) for each in several(name, value, expected)
+        parsed(name, text, StatePattern, StatePattern.parse, expected) for text in several(name, value, expected)
     )
 
 
@@ -166,10 +166,10 @@ def _text(name: str, value: object, expected: str) -> str:
 
 
 def _weights_file(name: str, value: object) -> Path:
-    found = path(name, value)
-    if found.suffix.lower() != _WEIGHTS_SUFFIX:
+    file = path(name, value)
+    if file.suffix.lower() != _WEIGHTS_SUFFIX:
         raise refusal(name, str(value), f"a file whose name ends in {_WEIGHTS_SUFFIX}, by which IREE knows its format")
-    return found
+    return file
 
 
 def _flag(name: str, value: object) -> bool:

@@ -149,18 +149,18 @@ def _compile_on(
 
 
 def _compile_only(
-    found: Candidacy, bench: Bench, output: Path, config: CompileConfig, publication: Publication
+    candidacy: Candidacy, bench: Bench, output: Path, config: CompileConfig, publication: Publication
 ) -> Artifact:
     """Compile without measuring, for a target that this machine cannot run.
 
     For a CPU, or a GPU that there are kernels for, the plan is the best by predicted costs, or by those that another
     machine measured. On other GPUs layers get stock code, within their pins.
     """
-    policy, imported = config.planning, found.imported
+    policy, imported = config.planning, candidacy.imported
     if config.target.has_models:
-        recipe = predicted_recipe(found, config, bench, output.parent)
+        recipe = predicted_recipe(candidacy, config, bench, output.parent)
     elif policy.pins:
-        recipe = guessed_recipe(imported, found.candidates.variants, policy)
+        recipe = guessed_recipe(imported, candidacy.candidates.variants, policy)
     else:
         recipe = unsplit_recipe(imported, policy)
     basis = f"; times are {recipe.plan.basis}" if recipe.plan.basis else ""

@@ -185,7 +185,7 @@ class CalibrationPolicy:
     def dtypes(self) -> tuple[str, ...]:
         """The narrower element types whose rounding may have to be simulated."""
         on_target = self.precision.types_on(self.target)
-        return tuple(each for each in self.precision.types_in(self.blocks) if each in on_target)
+        return tuple(kind for kind in self.precision.types_in(self.blocks) if kind in on_target)
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def _signals_held() -> Iterator[None]:
     arrived: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in _ASKING if is_main}
-    held = {number: each for number, each in before.items() if each not in (None, signal.SIG_IGN)}
+    held = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
     try:
         for number in held:
             signal.signal(number, lambda number, _: arrived.append(number))

@@ -68,10 +68,10 @@ class Module(NamedTuple):
             UsageError: if there is none, or it is damaged.
         """
         label = f"'{name}' in {self.label}"
-        found = part_of(self.content, name) if is_archive(self.content) else None
-        if found is None:
+        part_content = part_of(self.content, name) if is_archive(self.content) else None
+        if part_content is None:
             raise UsageError(f"{self.label} has no part '{name}', which its manifest names; compile it again")
-        content = bytes(found) if isinstance(self.content, bytes) else found
+        content = bytes(part_content) if isinstance(self.content, bytes) else part_content
         check_content(content, label, whole=False)
         return Module(parse_module(content, label), label, self.content, self.mapped)
 
@@ -207,11 +207,11 @@ def check_content(content: Content, label: str, *, whole: bool = True, file: io.
     Raises:
         UsageError: if it is damaged, or an archive of something else.
     """
-    found = damage(content, whole=whole, file=file) if is_archive(content) else None
-    if found is not None:
+    damaged = damage(content, whole=whole, file=file) if is_archive(content) else None
+    if damaged is not None:
         if (name := foreign_part(content, file)) is not None:
             raise UsageError(f"{label} is not an IREE module (.vmfb) but an archive of something else, as of '{name}'")
-        raise UsageError(f"{label} is damaged, {found}; copy or compile it again")
+        raise UsageError(f"{label} is damaged, {damaged}; copy or compile it again")
 
 
 def beside(path: Path, name: str) -> Path:

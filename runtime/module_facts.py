@@ -152,10 +152,10 @@ def input_names(path: Path, given: str | None = None) -> frozenset[str]:
             return frozenset(spec.name for spec in module_signature(path, given).inputs)
     except UsageError:
         return frozenset()
-    return frozenset(each.name for each in (*manifest.inputs, *(bound.spec for bound in manifest.bound)))
+    return frozenset(spec.name for spec in (*manifest.inputs, *(bound.spec for bound in manifest.bound)))
 
 
-def session_signature(path: Path, found: Signature) -> Signature | None:
+def session_signature(path: Path, signature: Signature) -> Signature | None:
     """What a session must be told of a module's signature: nothing if its manifest says it.
 
     A session that is told runs that function alone, and never the plan for later inferences.
@@ -163,7 +163,7 @@ def session_signature(path: Path, found: Signature) -> Signature | None:
     Raises:
         UsageError: as ``module_manifest``.
     """
-    return found if find_manifest(open_module(path)) is None else None
+    return signature if find_manifest(open_module(path)) is None else None
 
 
 def session_threads(path: Path) -> int | None:
@@ -176,10 +176,10 @@ def session_threads(path: Path) -> int | None:
     return None if manifest is None else manifest.workers
 
 
-def inference_functions(manifest: Manifest | None, found: Signature) -> tuple[Signature, ...]:
+def inference_functions(manifest: Manifest | None, signature: Signature) -> tuple[Signature, ...]:
     """The function that inferences run; of a file with a plan for the first one and one for later ones, both."""
     later = None if manifest is None else manifest.successor
-    return (found,) if later is None else (found, found._replace(entry=later["entry"]))
+    return (signature,) if later is None else (signature, signature._replace(entry=later["entry"]))
 
 
 def has_levels(path: Path) -> bool:
@@ -244,9 +244,9 @@ def check_weights(path: Path, manifest: Manifest) -> bool:
     known, weights = open_module(path).checksums, module_weights(path, manifest)
     for scope, file in weights.items():
         try:
-            found = checksum(file)
+            sum_of_file = checksum(file)
         except OSError as error:
             raise UsageError(f"the weights '{file}' cannot be read: {error.strerror}") from None
-        if known.get(scope, found) != found:
+        if known.get(scope, sum_of_file) != sum_of_file:
             raise UsageError(wrong_weights(f"'{file}'"))
     return weights.keys() <= known.keys()

@@ -88,8 +88,8 @@ def scales_of(reference: Sequence[Array], noise: Noise | None = None) -> list[Fl
     """For each output the scales by which differences of its elements are divided; 1 for types that must be equal."""
     if noise is None:
         return [output_scale(array) for array in reference]
-    found = zip(reference, noise.outputs, strict=True)
-    return [output_scale(array, moved, noise.draws, noise.lenience) for array, moved in found]
+    scaled = zip(reference, noise.outputs, strict=True)
+    return [output_scale(array, moved, noise.draws, noise.lenience) for array, moved in scaled]
 
 
 def output_scale(reference: Array, noise: Array | None = None, draws: int = 1, lenience: Lenience = FULL) -> FloatArray:

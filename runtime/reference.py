@@ -105,10 +105,10 @@ class OnnxRuntimeReference:
         self.input_names = [value.name for value in self._session.get_inputs()]
         self._names = [value.name for value in self._session.get_outputs()]
         self._cuts = cuts
-        found = find_cuts(self._names) if cuts else {}
-        hidden = {cut.counted for cut in found.values()}
+        cuts_by_name = find_cuts(self._names) if cuts else {}
+        hidden = {cut.counted for cut in cuts_by_name.values()}
         self.output_names = [name for index, name in enumerate(self._names) if index not in hidden]
-        self.cut_names = frozenset(self._names[index] for index in found)
+        self.cut_names = frozenset(self._names[index] for index in cuts_by_name)
 
     def __call__(self, feeds: Mapping[str, Array], seconds: float = math.inf) -> list[Array]:
         """Run the model; returns all outputs in the model's order.

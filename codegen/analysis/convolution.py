@@ -92,8 +92,8 @@ def window_of(task: Task) -> Window | None:
 def _only(module: ir.Module, names: tuple[str, ...]) -> ir.Operation | None:
     """The one op of a layer that has one of these names, or None; it lives as long as ``module``."""
     ops = [view.operation for view in body_of(module.body.operations[0].operation).operations]
-    found = [op for op in ops if op.name in names]
-    return found[0] if len(found) == 1 else None
+    named = [op for op in ops if op.name in names]
+    return named[0] if len(named) == 1 else None
 
 
 def _pair(op: ir.Operation, name: str) -> tuple[int, int]:

@@ -44,7 +44,7 @@ def mapped_extents(op: ir.Operation) -> list[int]:
     """The extent of the dimension that each column of the table of indices of a ``MAPPED`` op indexes."""
     indexed = op.operands[0 if op.name == MAPPED[0] else 2]
     shape = ir.RankedTensorType(indexed.type).shape
-    return [shape[each] for each in ir.DenseI64ArrayAttr(op.attributes["dimension_map"])]
+    return [shape[axis] for axis in ir.DenseI64ArrayAttr(op.attributes["dimension_map"])]
 
 
 def column_of(table: ir.Value, column: int) -> ir.Value:

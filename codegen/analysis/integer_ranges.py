@@ -42,7 +42,7 @@ class _Widening:
     def __init__(self, function: ir.Operation, types: Sequence[str]) -> None:
         self._function = function
         self._types = types
-        self._ranges = {index: range(1) for index, each in enumerate(types) if each in _INTEGER_TYPES}
+        self._ranges = {index: range(1) for index, kind in enumerate(types) if kind in _INTEGER_TYPES}
 
     def run(self) -> tuple[range | None, ...]:
         broken = self._walk(self._ranges).broken
@@ -50,7 +50,7 @@ class _Widening:
             if index not in self._walk({**self._ranges, index: range(1, 2)}).broken:
                 self._ranges[index] = range(1, 2)
         # Flags and small numbers come last: they may choose between indices.
-        for index in sorted(self._ranges, key=lambda each: (self._types[each] not in _INDEX_TYPES, each)):
+        for index in sorted(self._ranges, key=lambda place: (self._types[place] not in _INDEX_TYPES, place)):
             self._ranges[index] = self._widest(index)
         return tuple(self._needed(index) for index in range(len(self._types)))
 
@@ -73,10 +73,10 @@ class _Widening:
 
     def _needed(self, index: int) -> range | None:
         """The range of an argument, or None if it is the default."""
-        found = self._ranges.get(index)
-        if self._types[index] not in _INDEX_TYPES and found == range(self._most(index)):
+        known_range = self._ranges.get(index)
+        if self._types[index] not in _INDEX_TYPES and known_range == range(self._most(index)):
             return None
-        return found
+        return known_range
 
     def _walk(self, ranges: Mapping[int, range]) -> _Walk:
         walk = _Walk()
@@ -140,7 +140,7 @@ class _Walk:
     def _generic(self, op: ir.Operation, given: Sequence[Span]) -> list[Span]:
         """Spans of what the body yields; running results of a reduction count as unknown."""
         body = body_of(op)
-        reduced = any("reduction" in str(each) for each in ir.ArrayAttr(op.attributes["iterator_types"]))
+        reduced = any("reduction" in str(iterator) for iterator in ir.ArrayAttr(op.attributes["iterator_types"]))
         for index, (argument, span) in enumerate(zip(body.arguments, given, strict=True)):
             is_running = reduced and index >= len(given) - len(op.results)
             self.spans[argument] = unknown(given) if is_running else span

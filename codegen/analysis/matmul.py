@@ -129,7 +129,9 @@ def _fold_broadcasts(rewrite: Rewrite) -> None:
                 continue
             maps[index] = ir.AffineMap.get(maps[index].n_dims, 0, read)
             root.operands[index] = op.operands[0]
-        root.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+        root.attributes["indexing_maps"] = ir.ArrayAttr.get(
+            [ir.AffineMapAttr.get(map_of_operand) for map_of_operand in maps]
+        )
 
 
 def _are_of_a_matrix(loops: Sequence[ir.AffineExpr], count: int) -> bool:
@@ -171,10 +173,10 @@ def turn_weight(rewrite: Rewrite) -> None:
     shape, element = tensor_parts(root.operands[1])
     order = (*range(len(outer)), len(outer) + 1, len(outer))
     with rewrite.module.context as context, ir.Location.unknown(context):
-        rewrite.pack(index, (Transpose(order),), tensor_type([shape[each] for each in order], element))
+        rewrite.pack(index, (Transpose(order),), tensor_type([shape[axis] for axis in order], element))
         turned = ir.AffineMap.get(maps[1].n_dims, 0, [*outer, second, first])
         root.attributes["indexing_maps"] = ir.ArrayAttr.get(
-            [ir.AffineMapAttr.get(each) for each in (maps[0], turned, maps[2])]
+            [ir.AffineMapAttr.get(map_of_operand) for map_of_operand in (maps[0], turned, maps[2])]
         )
 
 
@@ -186,7 +188,7 @@ def shape_of(root: ir.Operation) -> MatmulShape:
     """
     kinds = ["reduction" in str(kind) for kind in ir.ArrayAttr(root.attributes["iterator_types"])]
     sizes = loop_sizes(root)
-    lhs, rhs, result = ([_loop(each) for each in map_.results] for map_ in indexing_maps(root))
+    lhs, rhs, result = ([_loop(map_of_operand) for map_of_operand in map_.results] for map_ in indexing_maps(root))
     parallel = len(kinds) - 1
     if sum(kinds) != 1 or not kinds[-1] or result != list(range(parallel)):
         raise RejectionError("the root is not a matrix product")

@@ -27,7 +27,7 @@ def steps_of(task: Task) -> tuple[float, ...]:
     with shared_context():
         module = ir.Module.parse(task.body)
         ops = [view.operation for view in body_of(module.body.operations[0].operation).operations]
-        return tuple(found for op in ops if (found := _factor(op)) is not None and _is_rounded(op.operands[0]))
+        return tuple(step for op in ops if (step := _factor(op)) is not None and _is_rounded(op.operands[0]))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -62,7 +62,9 @@ def _factor(op: ir.Operation) -> float | None:
     if op.name != "linalg.generic" or [operation.operation.name for operation in body_of(op).operations] != _PRODUCT:
         return None
     constants = [
-        found for used_value in used_values(op) if (found := defining_op(used_value)) and found.name == "arith.constant"
+        constant
+        for used_value in used_values(op)
+        if (constant := defining_op(used_value)) and constant.name == "arith.constant"
     ]
     numbers = [_number(constant.attributes["value"]) for constant in constants]
     return next((number for number in numbers if number is not None), None)

@@ -39,7 +39,7 @@ def mean_facts(facts: Sequence[tuple[float, str]]) -> str:
     """
     kind, first = read_facts(facts[0][1])
     listed = [(share, read_facts(text)[1]) for share, text in facts]
-    means: Numbers = {name: max(1, round(sum(share * each[name] for share, each in listed))) for name in first}
+    means: Numbers = {name: max(1, round(sum(share * numbers[name] for share, numbers in listed))) for name in first}
     return write_facts(kind, {name: means[name] if first[name] else 0 for name in first})
 
 

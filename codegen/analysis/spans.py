@@ -48,7 +48,7 @@ def constant(value: ir.Attribute) -> Span:
     if isinstance(value, ir.IntegerAttr | ir.BoolAttr):
         return Span((int(value.value),) * 2)
     if isinstance(value, ir.DenseIntElementsAttr) and len(value):
-        numbers = [int(value.get_splat_value().value)] if value.is_splat else [int(each) for each in value]
+        numbers = [int(value.get_splat_value().value)] if value.is_splat else [int(item) for item in value]
         return Span((min(numbers), max(numbers)))
     return Span(None)
 
@@ -80,8 +80,8 @@ def _corners(function: Callable[[int, int], int]) -> Callable[..., Bounds | None
     """The rule of a function that is monotone in each operand."""
 
     def rule(_: ir.Operation, lhs: Bounds, rhs: Bounds) -> Bounds | None:
-        found = [function(*pair) for pair in itertools.product(lhs, rhs)]
-        return min(found), max(found)
+        results = [function(*pair) for pair in itertools.product(lhs, rhs)]
+        return min(results), max(results)
 
     return rule
 

@@ -73,7 +73,7 @@ def _reproducing(rows: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """
     numbers = np.rint(rows / scales[:, None]).astype(np.float32)
     near = [scales, *(np.nextafter(scales, np.float32(end)) for end in (0, np.inf))]
-    wrong = [np.count_nonzero(numbers * each[:, None] != rows, axis=1) for each in near]
+    wrong = [np.count_nonzero(numbers * row_of_scales[:, None] != rows, axis=1) for row_of_scales in near]
     array: np.ndarray = np.take_along_axis(np.stack(near), np.argmin(wrong, axis=0)[None], axis=0)[0]
     return array
 

@@ -107,7 +107,7 @@ class TensorType:
     @staticmethod
     def of(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> TensorType:
         """The type of numpy arrays of this shape and type; an element type that MLIR lacks keeps numpy's name."""
-        names = {np.dtype(each).name: short for short, each in _NUMPY.items()}
+        names = {np.dtype(kind).name: short for short, kind in _NUMPY.items()}
         return TensorType(shape, names.get(dtype.name, dtype.name))
 
     @staticmethod

@@ -26,8 +26,8 @@ class QuantisePairs(Quantise):
         return True
 
     def scales(self, array: np.ndarray) -> np.ndarray:
-        found = super().scales(array)
-        return np.where(self._largest_pairs(array, found) > MOST_OF_A_PAIR, 2 * found, found)
+        scales = super().scales(array)
+        return np.where(self._largest_pairs(array, scales) > MOST_OF_A_PAIR, 2 * scales, scales)
 
     def is_exact(self, array: np.ndarray) -> bool:
         """Whether quantising loses nothing: weights are 8-bit integers times their scale, and no pair is too large."""
@@ -41,5 +41,5 @@ class QuantisePairs(Quantise):
             packed = step.apply(packed)
         *_, channels, group = packed.shape
         pairs = packed.reshape(len(packed), -1, channels, group // _GROUP, _GROUP).sum(axis=-1)
-        found: np.ndarray = pairs.max(axis=(1, 3)).reshape(-1)[: array.shape[self.axis]]
-        return found
+        largest_pairs: np.ndarray = pairs.max(axis=(1, 3)).reshape(-1)[: array.shape[self.axis]]
+        return largest_pairs

@@ -112,7 +112,7 @@ def ranges_of(tensors: Sequence[TensorType], schemas: Sequence[Schema], results:
     """
     quantised = [schema.quantises(tensor) for tensor, schema in zip(tensors, schemas, strict=True)]
     activations = len(quantised) - results
-    read = tuple(position for position, each in enumerate(quantised[:activations]) if each)
+    read = tuple(position for position, is_read in enumerate(quantised[:activations]) if is_read)
     return (*read, None) if any(quantised[activations:]) else read
 
 

@@ -144,26 +144,29 @@ def exact_transforms(output_tile: int, kernel: int = KERNEL) -> tuple[Transforms
     Raises:
         RejectionError: if more points would be needed than there are, or 16 bits do not hold what is transformed.
     """
-    found = transforms(output_tile, kernel)
-    factor = math.lcm(*(value.denominator for row in found.filter for value in row))
-    shares = [_share(row, factor) for row in found.filter]
-    is_whole = all(value.denominator == 1 for row in found.image for value in row)
-    if not is_whole or None in shares or max(map(_magnitude, found.image)) > _MOST_OF_IMAGE:
+    whole_transforms = transforms(output_tile, kernel)
+    factor = math.lcm(*(value.denominator for row in whole_transforms.filter for value in row))
+    shares = [_share(row, factor) for row in whole_transforms.filter]
+    is_whole = all(value.denominator == 1 for row in whole_transforms.image for value in row)
+    if not is_whole or None in shares or max(map(_magnitude, whole_transforms.image)) > _MOST_OF_IMAGE:
         raise RejectionError(f"16 bits do not hold what is transformed by F({output_tile}, {kernel})")
     known = [share for share in shares if share is not None]
-    filters = tuple(tuple(value * share for value in row) for row, share in zip(found.filter, known, strict=True))
-    result = tuple(
-        tuple(value * factor / share for value, share in zip(row, known, strict=True)) for row in found.result
+    filters = tuple(
+        tuple(value * share for value in row) for row, share in zip(whole_transforms.filter, known, strict=True)
     )
-    return Transforms(found.image, filters, result), factor
+    result = tuple(
+        tuple(value * factor / share for value, share in zip(row, known, strict=True))
+        for row in whole_transforms.result
+    )
+    return Transforms(whole_transforms.image, filters, result), factor
 
 
 def _share(row: tuple[Fraction, ...], factor: int) -> int | None:
     """The largest divisor of a factor that makes a row of G one of integers that 16 bits have room for; None if there
     is none."""
-    divisors = (each for each in range(factor, 0, -1) if factor % each == 0)
+    divisors = (index for index in range(factor, 0, -1) if factor % index == 0)
     whole = (divisor for divisor in divisors if all((value * divisor).denominator == 1 for value in row))
-    return next((each for each in whole if _magnitude(row) * each <= _MOST_OF_FILTER), None)
+    return next((factor for factor in whole if _magnitude(row) * factor <= _MOST_OF_FILTER), None)
 
 
 def _magnitude(row: tuple[Fraction, ...]) -> Fraction:

@@ -147,7 +147,7 @@ def _transpose(logical: TensorType, source: str, target: str) -> tuple[list[str]
 
 def _bounds(logical: TensorType, source: str, target: str) -> list[int]:
     """Block sizes at which either layout splits the channels, ascending from 1 to all channels."""
-    blocks = {block for each in (source, target) if (block := image_layout(each).block)}
+    blocks = {block for layout in (source, target) if (block := image_layout(layout).block)}
     bounds = [1, *sorted(blocks), logical.shape[_CHANNEL]]
     if any(large % small for small, large in pairwise(bounds)):
         raise ValueError(f"layouts {source} and {target} have blocks that do not nest")

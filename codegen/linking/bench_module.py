@@ -98,7 +98,7 @@ def _wrapper(name: str, piece: Piece, calls: int, arguments: list[TensorType], r
     )
     numbers = [f"%symbol{index}" for index in range(len(symbols))]
     names = [*(f"%a{index}" for index in range(calls * taken)), *(f"%n{index}" for index in range(len(symbols)))]
-    views = ", ".join(f"{each}: !hal.buffer_view" for each in names)
+    views = ", ".join(f"{name}: !hal.buffer_view" for name in names)
     returned = ", ".join(["!hal.buffer_view"] * (calls * made))
     imports = "\n".join(
         f"  %t{index} = hal.tensor.import %a{index} : !hal.buffer_view -> {sizes.typed(arguments[index % taken])}"

@@ -118,7 +118,7 @@ class Writer:
             for name, packing, logical in zip(layer.weights, implementation.packings, layer.task.weights, strict=True)
         ]
         own = ValueRef(layer.name, 0)
-        arguments += [self._range(own if each is None else layer.inputs[each]) for each in implementation.ranges]
+        arguments += [self._range(own if place is None else layer.inputs[place]) for place in implementation.ranges]
         outputs = implementation.outputs
         results = physical_types(layer.task.results, outputs)
         names = self._call(piece, arguments, results)
@@ -175,4 +175,6 @@ class Writer:
         """A weight as it is packed, from its form that was rounded otherwise than to nearest if there is one."""
         weights = self._stitching.weights
         names = [rounded_name(name, step.encoding.block) for step in packing.steps if isinstance(step, InBlocks)]
-        return packing.apply(weights[next((each for each in names if each in weights), name)])
+        return packing.apply(
+            weights[next((name_of_weight for name_of_weight in names if name_of_weight in weights), name)]
+        )

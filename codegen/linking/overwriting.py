@@ -47,7 +47,7 @@ def overwriting_layers(
             readers[ref].append(layer.name)
     order = {layer.name: index for index, layer in enumerate(layers)}
     kept = {output.source for output in outputs}
-    found: dict[str, Overwriting] = {}
+    overwriting: dict[str, Overwriting] = {}
     for layer in layers:
         code = implementations[layer.name]
         if code.overwriting is None:
@@ -55,11 +55,11 @@ def overwriting_layers(
         operand = code.overwriting.operand
         ref = layer.inputs[operand]
         is_free = ref not in kept and _is_written(ref, code.inputs[operand], implementations)
-        others = [each for each in readers[ref] if each != layer.name]
+        others = [reader for reader in readers[ref] if reader != layer.name]
         is_seen = any(implementations[other].kernel is None for other in others)
         if is_free and not is_seen and _is_last(layer, readers[ref], layers, order):
-            found[layer.name] = code.overwriting
-    return found
+            overwriting[layer.name] = code.overwriting
+    return overwriting
 
 
 def _is_last(layer: Layer, readers: list[str], layers: Sequence[Layer], order: Mapping[str, int]) -> bool:

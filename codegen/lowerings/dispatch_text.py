@@ -55,7 +55,7 @@ class Grid:
         """Position along a result dimension, from the workgroup number ``d0``."""
         *outer, last = range(len(self.counts))
         faster = outer if dimension == last else outer[dimension + 1 :]
-        stride = math.prod(self.counts[each] for each in faster)
+        stride = math.prod(self.counts[axis] for axis in faster)
         return f"((d0 floordiv {stride}) mod {self.counts[dimension]})"
 
 

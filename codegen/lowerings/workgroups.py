@@ -81,7 +81,7 @@ class _Dispatch:
         shape, element = tensor_parts(self._chain.result)
         self._grid = Grid(tuple(size // part for size, part in zip(shape, tiling.workgroup, strict=True)))
         self._moving = [dimension for dimension, count in enumerate(self._grid.counts) if count > 1]
-        offsets = [(each, part) if each in self._moving else None for each, part in enumerate(tiling.workgroup)]
+        offsets = [(axis, part) if axis in self._moving else None for axis, part in enumerate(tiling.workgroup)]
         self._result = Operand(shape, element, Slice(tuple(offsets), tiling.workgroup))
         self._operands: dict[tuple[ir.Value, Slice], Operand] = {}
         self._slots: dict[tuple[ir.Operation, int], tuple[ir.Value, Slice]] = {}
@@ -101,7 +101,7 @@ class _Dispatch:
 
     def _collect(self, op: ir.Operation) -> None:
         """Find the tensors that ``op`` reads from outside."""
-        inside = {each.results[0] for each in self._chain.ops}
+        inside = {op.results[0] for op in self._chain.ops}
         tiles = self._tiles(op)
         for position, indexing_map in enumerate(indexing_maps(op)[:-1]):
             value = op.operands[position]
@@ -133,9 +133,9 @@ class _Dispatch:
         (axis,) = axes
         shape, element = tensor_parts(weight)
         split = (*shape[:axis], self._grid.counts[last], part.sizes[axis], *shape[axis + 1 :])
-        order = (axis, *(each for each in range(len(split)) if each != axis))
-        packed = tuple(split[each] for each in order)
-        offsets = tuple(None if each == axis else offset for each, offset in enumerate(part.offsets))
+        order = (axis, *(other for other in range(len(split)) if other != axis))
+        packed = tuple(split[axis] for axis in order)
+        offsets = tuple(None if other == axis else offset for other, offset in enumerate(part.offsets))
         self._operands[key] = Operand(packed, element, Slice(offsets, part.sizes), panel=last)
         self._rewrite.pack(index, (Reshape(split), Transpose(order)), tensor_type(packed, element))
 
@@ -178,7 +178,7 @@ def _move_indices(op: ir.Operation, origins: Mapping[int, ir.Value]) -> None:
         op: the op; its first loops are the dimensions of the result.
         origins: first index of the tile along each dimension that workgroups partition.
     """
-    for index in [each for each in nested(op) if each.name == "linalg.index"]:
+    for index in [inner for inner in nested(op) if inner.name == "linalg.index"]:
         origin = origins.get(ir.IntegerAttr(index.attributes["dim"]).value)
         if origin is not None:
             place = index.results[0]

@@ -80,10 +80,10 @@ def executable_target(target: Target) -> str:
         ValueError: if there is not exactly one.
     """
     _, devices = module_header(target)
-    found = re.findall(r"\[(#hal\.executable\.target<.*>)\]", devices)
-    if len(found) != 1:
+    targets = re.findall(r"\[(#hal\.executable\.target<.*>)\]", devices)
+    if len(targets) != 1:
         raise ValueError(f"{target} does not have exactly one format of executables")
-    return str(found[0])
+    return str(targets[0])
 
 
 def _named_attributes(op: ir.Operation) -> Iterator[ir.NamedAttribute]:
@@ -200,16 +200,18 @@ def _with_companions(
     needed: set[str] = set()
     pending, used = [function], dict.fromkeys(initialisers, False)
     while pending:
-        found = {each for each in _REFERENCE.findall(pending.pop()) if each in others} - needed
-        needed |= found
-        pending.extend(others[each] for each in found)
+        name_of_companion = {
+            name_of_companion for name_of_companion in _REFERENCE.findall(pending.pop()) if name_of_companion in others
+        } - needed
+        needed |= name_of_companion
+        pending.extend(others[name_of_companion] for name_of_companion in name_of_companion)
         for text, stored in initialisers.items():
-            if not used[text] and not stored.isdisjoint(found):
+            if not used[text] and not stored.isdisjoint(name_of_companion):
                 used[text] = True
                 pending.append(text)
     kept = [other for other in others if other in needed and not other.startswith("__device")]
-    texts = [*(others[each] for each in kept), *(text for text in initialisers if used[text])]
-    foreign = [each for each in kept if not each.startswith(f"{name}_")]
+    texts = [*(others[name_of_kept] for name_of_kept in kept), *(text for text in initialisers if used[text])]
+    foreign = [name_of_kept for name_of_kept in kept if not name_of_kept.startswith(f"{name}_")]
 
     def rename(text: str) -> str:
         return _REFERENCE.sub(lambda match: f"@{_own(match.group(1), name, foreign)}", text)
@@ -220,5 +222,7 @@ def _with_companions(
 def _own(reference: str, name: str, foreign: list[str]) -> str:
     """Prefix a reference to a foreign companion with ``name``; exports, named after their executable, must differ
     too."""
-    inside = any(reference == each or reference.startswith(f"{each}_") for each in foreign)
+    inside = any(
+        reference == name_of_foreign or reference.startswith(f"{name_of_foreign}_") for name_of_foreign in foreign
+    )
     return f"{name}_{reference}" if inside else reference

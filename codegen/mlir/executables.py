@@ -75,9 +75,9 @@ class TranslatedApart:
 
     def withhold(self, module: ir.Module) -> None:
         """Take away the bodies of a module's executables; those that are not known yet wait for their translation."""
-        found = [each for each in executables_of(module) if bodies_of(each)]
-        self._await(module, found)
-        for executable in found:
+        with_bodies = [executable for executable in executables_of(module) if bodies_of(executable)]
+        self._await(module, with_bodies)
+        for executable in with_bodies:
             for body in bodies_of(executable):
                 body.attributes[_MARK] = executable.attributes["sym_name"]
                 empty(body)
@@ -86,7 +86,7 @@ class TranslatedApart:
         """Replace the executables of a module by translated ones, also those that appeared since; returns the phase
         that the module is at then."""
         executables = executables_of(module)
-        self._await(module, [each for each in executables if symbol(each) not in self._keys])
+        self._await(module, [executable for executable in executables if symbol(executable) not in self._keys])
         translated = self._translated(advance)
         for executable in executables:
             key, place = self._keys[symbol(executable)], ir.InsertionPoint(executable)
@@ -103,7 +103,7 @@ class TranslatedApart:
         """Look executables up, and put those that are not known where they are translated."""
         if self._pending is None:
             self._pending = empty_module(module)
-        texts = {symbol(each): str(each.get_asm(use_local_scope=True)) for each in executables}
+        texts = {symbol(executable): str(executable.get_asm(use_local_scope=True)) for executable in executables}
         keys = {name: self._key(text) for name, text in texts.items()}
         self._keys |= keys
         if self.store is not None:
@@ -122,10 +122,12 @@ class TranslatedApart:
         if pending is None or not executables_of(pending):
             return {}
         advance(pending, SOURCES, TRANSLATED)
-        found = {symbol(executable): executable for executable in executables_of(pending)}
+        executables = {symbol(executable): executable for executable in executables_of(pending)}
         if self.store is not None:
-            self.store.add({key: _written(each) for name, each in found.items() if (key := self._keys[name])})
-        return found
+            self.store.add(
+                {key: _written(executable) for name, executable in executables.items() if (key := self._keys[name])}
+            )
+        return executables
 
     def _key(self, text: str) -> str | None:
         """The key of an executable; None if the text does not say all of it."""

@@ -213,11 +213,11 @@ def _invoked(session: Session, start: str | None, to: str | None) -> Iterator[_O
 
 
 def _run(source: bytes, flags: Sequence[str], start: str | None, to: str | None, write: _Writer) -> bytes:
-    found: list[bytes] = []
+    outputs: list[bytes] = []
     with _opened_session(flags) as session, _invoked(session, start, to) as opened:
         ready = opened.invocation.parse_source(Source.wrap_buffer(opened.session, source))
-        opened.finish(ready, lambda invocation: found.append(_read(invocation, write)))
-    return found[0]
+        opened.finish(ready, lambda invocation: outputs.append(_read(invocation, write)))
+    return outputs[0]
 
 
 Edit = Callable[[ir.Module], None]
@@ -276,7 +276,7 @@ def compile_made(make: Callable[[], ir.Module], flags: Sequence[str], *, start: 
     Raises:
         CompileError: with IREE's first diagnostic.
     """
-    found: list[bytes] = []
+    outputs: list[bytes] = []
     with _opened_session(flags) as session:
         _compile(
             session,
@@ -284,9 +284,9 @@ def compile_made(make: Callable[[], ir.Module], flags: Sequence[str], *, start: 
             start,
             {},
             apart,
-            lambda opened: found.append(_read(opened.invocation, Invocation.output_vm_bytecode)),
+            lambda opened: outputs.append(_read(opened.invocation, Invocation.output_vm_bytecode)),
         )
-    return found[0]
+    return outputs[0]
 
 
 def _compile(

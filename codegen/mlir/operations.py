@@ -41,7 +41,7 @@ def nested(op: ir.Operation) -> Iterator[ir.Operation]:
 
 def used_values(op: ir.Operation) -> list[ir.Value]:
     """Operands of ``op``, then values its regions capture from outside, each once."""
-    found = dict.fromkeys(op.operands)
+    values = dict.fromkeys(op.operands)
     # Most ops have no regions, and each call into MLIR takes a microsecond.
     if len(op.regions):
         inner: set[ir.Value] = set()
@@ -51,9 +51,9 @@ def used_values(op: ir.Operation) -> list[ir.Value]:
                     inner.update(block.arguments)
             if child != op:
                 inner.update(child.results)
-                found.update(dict.fromkeys(child.operands))
-        return [value for value in found if value not in inner]
-    return list(found)
+                values.update(dict.fromkeys(child.operands))
+        return [value for value in values if value not in inner]
+    return list(values)
 
 
 def remap(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:
@@ -90,15 +90,15 @@ def is_elementwise(op: ir.Operation) -> bool:
     maps = indexing_maps(op)
     rank = len(kinds)
     identity = ir.AffineMap.get_identity(rank, context=op.context)
-    simple = all(isinstance(expr, _DIM_OR_CONSTANT) for each in maps for expr in each.results)
+    simple = all(isinstance(expr, _DIM_OR_CONSTANT) for map_of_operand in maps for expr in map_of_operand.results)
     return maps[-1] == identity and simple and not any(child.name == "tensor.extract" for child in nested(op))
 
 
 def keeps_order(indexing: ir.AffineMap, shape: tuple[int, ...]) -> bool:
     """Whether each element is read where it is computed; along a dimension of one element any index does."""
     return len(indexing.results) == len(shape) and all(
-        size == 1 or (isinstance(each, ir.AffineDimExpr) and each.position == axis)
-        for axis, (each, size) in enumerate(zip(indexing.results, shape, strict=True))
+        size == 1 or (isinstance(expr, ir.AffineDimExpr) and expr.position == axis)
+        for axis, (expr, size) in enumerate(zip(indexing.results, shape, strict=True))
     )
 
 
@@ -155,8 +155,8 @@ def _unescaped(text: str) -> str:
 
 
 def _unescaped_byte(match: re.Match[bytes]) -> bytes:
-    found = match.group(1)
-    return found if found == b"\\" else bytes.fromhex(found.decode())
+    escaped = match.group(1)
+    return escaped if escaped == b"\\" else bytes.fromhex(escaped.decode())
 
 
 def _location_text(op: ir.Operation) -> str:

@@ -44,7 +44,7 @@ def divide_by_vectors(module: ir.Module, target: Target) -> None:
     """Tell IREE how to divide the elementwise dispatches of a module after the flow phase, in place."""
     lanes = machine_of(target).lanes
     with module.context:
-        for function in [each for each in nested(module.operation) if each.name == "func.func"]:
+        for function in [inner for inner in nested(module.operation) if inner.name == "func.func"]:
             ops = [view.operation for view in body_of(function).operations]
             computing = [op for op in ops if not op.name.startswith(_AROUND)]
             if len(computing) == 1 and (info := _info(computing[0], lanes)) is not None:

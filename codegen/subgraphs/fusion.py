@@ -92,7 +92,7 @@ def _body(
         activations, parameters = given[: len(inputs)], iter(given[len(inputs) :])
         returned: list[ir.Value] = []
         for stage in stages:
-            read = [returned[0] if each is None else activations[each] for each in stage.inputs]
+            read = [returned[0] if input_ is None else activations[input_] for input_ in stage.inputs]
             own = [next(parameters) for _ in stage.task.weights]
             returned = _inline(stage.task, [*read, *own], point)
         ir.Operation.create("util.return", operands=returned, ip=point)

@@ -116,7 +116,7 @@ class _Reader:
         tail = self._tail(result)
         if tail is None or activation in tail[1]:
             return None
-        image, filters, made = (TensorType.parse(str(each.type)) for each in (source, root.operands[1], result))
+        image, filters, made = (TensorType.parse(str(value.type)) for value in (source, root.operands[1], result))
         if len({tensor.dtype for tensor in (image, filters, made)}) > 1:
             # Sums of f16 are f32, which a layer's result is if the model casts it.
             return None
@@ -210,20 +210,20 @@ class _Reader:
 
     def _needed(self, result: ir.Value, image: ir.Value) -> tuple[list[ir.Operation], list[int]]:
         """Ops on the ways to ``result`` from ``image`` and arguments, in program order, and those arguments."""
-        found: set[ir.Operation] = set()
+        needed: set[ir.Operation] = set()
         arguments: set[int] = set()
         pending = [result]
         while pending:
             value = pending.pop()
             op = defining_op(value)
-            if value == image or op in found:
+            if value == image or op in needed:
                 continue
             if op is None:
                 arguments.add(self._arguments.index(value))
             else:
-                found.add(op)
+                needed.add(op)
                 pending.extend(used_values(op))
-        return [op for op in self._ops if op in found], sorted(arguments)
+        return [op for op in self._ops if op in needed], sorted(arguments)
 
 
 def _function(ops: Iterable[ir.Operation], given: list[ir.Value], result: ir.Value) -> str:

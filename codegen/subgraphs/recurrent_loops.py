@@ -121,7 +121,7 @@ class _Writer:
 
     def _lstm(self) -> list[str]:
         product = self._product("%s0", 1)
-        enter, leave, forget, fresh = ([self._gate(each, gate) for each in ("%x", product)] for gate in range(4))
+        enter, leave, forget, fresh = ([self._gate(operand, gate) for operand in ("%x", product)] for gate in range(4))
         gate, inner, outer = (self._activation(index) for index in range(3))
         code = f"add 0 1; add 2 3; add 4 5; {gate} 7; {gate} 8; {inner} 9; mul 10 12; mul 11 6; add 13 14"
         memory = self._map([*enter, *forget, *fresh, "%s1"], code)
@@ -131,7 +131,7 @@ class _Writer:
     def _gru(self) -> list[str]:
         gate, inner = self._activation(0), self._activation(1)
         product = self._product("%s0", 1)
-        update, reset = ([self._gate(each, number) for each in ("%x", product)] for number in range(2))
+        update, reset = ([self._gate(operand, number) for operand in ("%x", product)] for number in range(2))
         kept = self._map(update, f"add 0 1; {gate} 2")
         recalled = self._map([*reset, "%s0"], f"add 0 1; {gate} 3; mul 4 2")
         fresh = [self._gate("%x", 2), self._gate(self._product(recalled, 2), 0)]
@@ -140,7 +140,7 @@ class _Writer:
     def _gru_linear(self) -> list[str]:
         gate, inner = self._activation(0), self._activation(1)
         product = self._product("%s0", 1)
-        update, reset, fresh = ([self._gate(each, number) for each in ("%x", product)] for number in range(3))
+        update, reset, fresh = ([self._gate(operand, number) for operand in ("%x", product)] for number in range(3))
         code = (
             f"add 0 1; {gate} 8; add 2 3; {gate} 10; add 5 6; mul 11 12; add 4 13; {inner} 14; "
             "sub 7 15; mul 9 16; add 15 17"
@@ -186,8 +186,8 @@ class _Writer:
             code: operations with the numbers of what they read; operands come first, then results in order.
         """
         name, empty = self._name(), self._name()
-        kinds = [str(self._operands[2]) if each == "%a2" else str(self._state) for each in inputs]
-        maps = [_COLUMN_MAP if each == "%a2" else _ROW_MAP for each in inputs] + [_ROW_MAP]
+        kinds = [str(self._operands[2]) if input_ == "%a2" else str(self._state) for input_ in inputs]
+        maps = [_COLUMN_MAP if input_ == "%a2" else _ROW_MAP for input_ in inputs] + [_ROW_MAP]
         arguments = ", ".join(f"%e{index}: f32" for index in range(len(inputs)))
         lines: list[str] = []
         for index, part in enumerate(code.split(";"), len(inputs)):

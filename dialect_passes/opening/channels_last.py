@@ -44,7 +44,7 @@ _NEVER = (LayerKind.CONTRACTION, LayerKind.RECURRENCE)
 def channels_last(network: Network) -> Network:
     """The network with images in NHWC behind convolutions and poolings, and the weights that these need."""
     graph, weights = network
-    if not any(each.task.kind in _WINDOWED for each in graph.layers):
+    if not any(layer.task.kind in _WINDOWED for layer in graph.layers):
         return network
     turning = _Turning(graph, weights)
     for layer in graph.layers:
@@ -57,7 +57,7 @@ def windows_of(graph: LayerGraph) -> Iterator[Fusion]:
     """The windows of a network with channels last, each with the layer that gathers its patches or pads its image, and
     those that a product alone reads, which are no product themselves, also with that; so with images that are joined.
     """
-    layers = {each.name: each for each in graph.layers}
+    layers = {layer.name: layer for layer in graph.layers}
     reads = Counter(ref for layer in graph.layers for ref in layer.inputs)
     reads.update(output.source for output in graph.outputs if output.source is not None)
     windows: dict[ValueRef, tuple[Layer, Layer, int]] = {}
@@ -185,7 +185,9 @@ class _Turning:
     def _fresh(self, hint: str) -> str:
         """``hint``, or with the first number by which it names no other layer or weight."""
         numbered = (f"{hint}_{number}" for number in itertools.count(1))
-        name = next(each for each in itertools.chain([hint], numbered) if each not in self._names)
+        name = next(
+            name_offered for name_offered in itertools.chain([hint], numbered) if name_offered not in self._names
+        )
         self._names.add(name)
         return name
 

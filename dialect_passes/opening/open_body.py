@@ -68,7 +68,7 @@ class _Opened:
         self._take_arguments(arguments)
         returned = self._returned()
         self._end.erase()
-        kind = ir.FunctionType.get([argument.type for argument in arguments], [each.type for each in returned])
+        kind = ir.FunctionType.get([argument.type for argument in arguments], [value.type for value in returned])
         function.attributes["function_type"] = ir.TypeAttr.get(kind)
         try:
             self._module.operation.verify()
@@ -84,7 +84,7 @@ class _Opened:
         types = [VIEW if tensor.open_dims else str(tensor) for tensor in opened]
         types += [str(one.type) for one, _ in pairs[count:]]
         types += ["index"] * len(self._fit.symbols)
-        return ", ".join(f"%arg{index}: {each}" for index, each in enumerate(types))
+        return ", ".join(f"%arg{index}: {kind}" for index, kind in enumerate(types))
 
     def _take_arguments(self, arguments: Sequence[ir.Value]) -> None:
         """Weights of open sizes, as a table of positions, are read up to the size of the call, or as much of their
@@ -108,9 +108,9 @@ class _Opened:
     def _returned(self) -> list[ir.Value]:
         """Return the results, those of open sizes as views."""
         ends = [list(block.operations)[-1].operation.operands for block in self._blocks]
-        found = [self._exported(*pair) for pair in zip(*ends, strict=True)]
-        ir.Operation.create("util.return", operands=found, ip=ir.InsertionPoint(self._end))
-        return found
+        exported = [self._exported(*pair) for pair in zip(*ends, strict=True)]
+        ir.Operation.create("util.return", operands=exported, ip=ir.InsertionPoint(self._end))
+        return exported
 
     def _exported(self, one: ir.Value, other: ir.Value) -> ir.Value:
         value, opened = self._value(one, other), self._type(one, other)
@@ -185,7 +185,7 @@ class _Opened:
         operands = [self._value(*pair) for pair in zip(op.operands, twin.operands, strict=True)]
         segments = [1] * len(operands)
         for name in _SLICES[op.name]:
-            numbers = [list(ir.DenseI64ArrayAttr(each.attributes[name])) for each in (op, twin)]
+            numbers = [list(ir.DenseI64ArrayAttr(op_of_pair.attributes[name])) for op_of_pair in (op, twin)]
             dims = [self._fit.dim(*pair) for pair in zip(*numbers, strict=True)]
             attributes[name] = ir.DenseI64ArrayAttr.get([_static(dim) for dim in dims])
             given = [self._size(dim) for dim in dims if isinstance(dim, Extent)]
@@ -201,7 +201,7 @@ class _Opened:
         kind = op.results[0].type
         if isinstance(kind, ir.RankedTensorType):
             return self._filled(op, twin)
-        one, other = (each.attributes["value"] for each in (op, twin))
+        one, other = (op_of_pair.attributes["value"] for op_of_pair in (op, twin))
         if isinstance(one, ir.FloatAttr):
             return self._number(one.value, ir.FloatAttr(other).value, kind)
         size = self._amount(ir.IntegerAttr(one).value, ir.IntegerAttr(other).value)
@@ -225,7 +225,7 @@ class _Opened:
         Raises:
             ValueError: if it has others, or they depend on sizes.
         """
-        values = [ir.DenseElementsAttr(each.attributes["value"]) for each in (op, twin)]
+        values = [ir.DenseElementsAttr(op_of_pair.attributes["value"]) for op_of_pair in (op, twin)]
         if not all(value.is_splat for value in values):
             raise ValueError("it has a constant whose elements depend on sizes")
         one, other = (value.get_splat_value() for value in values)
@@ -251,7 +251,8 @@ class _Opened:
         # Use by use: two constants of one code may be one in the other, as a last row and a factor.
         outside = {*used_values(op)}
         uses = [
-            zip(*(each.operands for each in pair), strict=True) for pair in zip(nested(op), nested(twin), strict=True)
+            zip(*(op_of_pair.operands for op_of_pair in pair), strict=True)
+            for pair in zip(nested(op), nested(twin), strict=True)
         ]
         values = [[self._value(*pair) if pair[0] in outside else None for pair in pairs] for pairs in uses]
         clone = op.clone(ip=ir.InsertionPoint(self._end)).operation
@@ -271,7 +272,7 @@ class _Opened:
         alike = names[0] == names[1] and all(
             str(op.attributes[name]) == str(twin.attributes[name]) for name in names[0]
         )
-        inner = [list(nested(each))[1:] for each in (op, twin)]
+        inner = [list(nested(op_of_pair))[1:] for op_of_pair in (op, twin)]
         if not alike or len(inner[0]) != len(inner[1]) or not all(map(_are_same, *inner)):
             raise ValueError(f"its code is not the same for all sizes, at {op.name}")
 

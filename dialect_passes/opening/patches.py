@@ -55,7 +55,7 @@ def padding_apart(converted: Converted) -> Patched | None:
             if _border(op) is None:
                 continue
             image = op.operands[0]
-            source, padded = (TensorType.parse(str(each.type)) for each in (image, op.results[0]))
+            source, padded = (TensorType.parse(str(value.type)) for value in (image, op.results[0]))
             text = f"""util.func public @layer(%arg0: {source}) -> {padded} {{
 {_pad_text(op)}  util.return %padded : {padded}
 }}"""
@@ -69,7 +69,7 @@ def padding_apart(converted: Converted) -> Patched | None:
 
 def _pad_text(pad: ir.Operation) -> str:
     """The lines that pad ``%arg0`` as an op does, with a constant."""
-    source, padded = (TensorType.parse(str(each.type)) for each in (pad.operands[0], pad.results[0]))
+    source, padded = (TensorType.parse(str(value.type)) for value in (pad.operands[0], pad.results[0]))
     low, top = (list(ir.DenseI64ArrayAttr(pad.attributes[f"static_{name}"])) for name in ("low", "high"))
     return f"""  %border = arith.constant {_border(pad)}
   %padded = tensor.pad %arg0 low{low} high{top} {{
@@ -135,13 +135,18 @@ class _Convolution:
         if self.pad is not None:
             self.pad.results[0].replace_all_uses_with(argument)
             self.pad.erase()
-        self.root.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps])
+        self.root.attributes["indexing_maps"] = ir.ArrayAttr.get(
+            [ir.AffineMapAttr.get(map_of_operand) for map_of_operand in maps]
+        )
         _sign(self.function)
         return Patched(self.slot, task)
 
     def _gathering(self, image: TensorType, patches: TensorType) -> Task:
         """A task that gathers patches, as ``[N, OH, OW, KH, KW, C]``."""
-        high, wide = (f"d{axis} * {each.stride} + d{2 + axis} * {each.dilation}" for axis, each in self._axes)
+        high, wide = (
+            f"d{axis} * {axis_of_window.stride} + d{2 + axis} * {axis_of_window.dilation}"
+            for axis, axis_of_window in self._axes
+        )
         before = "" if self.pad is None else _pad_text(self.pad)
         padded = image if self.pad is None else TensorType.parse(str(self.pad.results[0].type))
         loops = ", ".join(f"d{axis}" for axis in range(len(patches.shape)))
@@ -180,5 +185,5 @@ def _sign(function: ir.Operation) -> None:
     """Set the function's signature from its body."""
     block = body_of(function)
     returned = list(block.operations)[-1].operation.operands
-    kind = ir.FunctionType.get([argument.type for argument in block.arguments], [each.type for each in returned])
+    kind = ir.FunctionType.get([argument.type for argument in block.arguments], [value.type for value in returned])
     function.attributes["function_type"] = ir.TypeAttr.get(kind)

@@ -26,7 +26,7 @@ _RANK = 4
 def transposes_apart(graph: LayerGraph) -> LayerGraph:
     """The network with transposes that begin products, by weights or of rows of several heads, as layers of their
     own."""
-    names = {each.name for each in graph.layers}
+    names = {layer.name for layer in graph.layers}
     divided: dict[str, tuple[int, Task, Task] | None] = {}
     layers: list[Layer] = []
     for layer in graph.layers:
@@ -84,7 +84,7 @@ def _joins_rows(transpose: ir.Operation, source: ir.Value) -> bool:
     sizes = TensorType.parse(str(source.type)).shape
     steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     for group in users[0].attributes["reassociation"]:
-        axes = [int(ir.IntegerAttr(each).value) for each in ir.ArrayAttr(group)]
+        axes = [int(ir.IntegerAttr(number).value) for number in ir.ArrayAttr(group)]
         if len(sizes) != _RANK or axes != [_RANK - 3, _RANK - 2]:
             continue
         outer, inner = (_order(transpose)[axis] for axis in axes)
@@ -142,7 +142,7 @@ def _rest(task: Task, function: ir.Operation, transpose: ir.Operation, slot: int
     if not list(empty.uses):
         empty.owner.erase()
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    taken = [each.type for each in body_of(function).arguments]
+    taken = [argument.type for argument in body_of(function).arguments]
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(taken, kind.results))
     body = str(function.get_asm(use_local_scope=True))
     differences = () if task.key == task_key(task.body) else (task.key,)

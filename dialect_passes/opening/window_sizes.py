@@ -49,7 +49,7 @@ def knowing_windows(one: Task, other: Task, fit: Fit) -> Fit:
 def _padded(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[Extent]:
     """The sizes of a padded tensor."""
     low, high = (list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("low", "high"))
-    one, other = (tensor_parts(each.operands[0])[0] for each in (op, twin))
+    one, other = (tensor_parts(op_of_pair.operands[0])[0] for op_of_pair in (op, twin))
     for before, behind, extent in zip(low, high, _extents(one, other, fit), strict=True):
         if extent is not None:
             yield extent.plus(before + behind)
@@ -79,6 +79,6 @@ def _window_counts(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[E
             window = WindowLoops.of(expression, inner)
             if window is None or extent is None:
                 continue
-            found = window.count(extent, counts[0][window.reduced])
-            if (found.most, found.at(fit.twin_sizes)) == tuple(count[window.moved] for count in counts):
-                yield found
+            counted = window.count(extent, counts[0][window.reduced])
+            if (counted.most, counted.at(fit.twin_sizes)) == tuple(count[window.moved] for count in counts):
+                yield counted

@@ -63,7 +63,7 @@ def make_probe(
     copies = {name: writer.detached(layers[name]) for name in alone}
     watched = {name: writer.watch(layers[name], tensors[name]) for name in in_network}
     fed = {name: writer.watch(copy, tensors[name]) for name, copy in copies.items()}
-    chosen = {each.name: variants[each.name] for each in kept}
+    chosen = {layer.name: variants[layer.name] for layer in kept}
     chosen |= {copy.name: variants[name] for name, copy in copies.items()}
     probe = LayerGraph((*kept, *copies.values()), tuple(writer.inputs), tuple(writer.outputs))
     return Probe(probe, chosen, writer.fed, writer.expected, watched, fed, writer.stands_for)

@@ -147,12 +147,12 @@ class LayerComparison:
     @cached_property
     def graph(self) -> nx.DiGraph:
         """The layers that can be compared, in execution order, with an edge to each from those that it reads."""
-        found = nx.DiGraph()
+        digraph = nx.DiGraph()
         for name, before in self.read.items():
             if self._is_comparable(name):
-                found.add_node(name)
-                found.add_edges_from((each, name) for each in before)
-        return found
+                digraph.add_node(name)
+                digraph.add_edges_from((source, name) for source in before)
+        return digraph
 
     def table(self) -> list[LayerError]:
         """The errors of all layers, in execution order.
@@ -179,22 +179,22 @@ class LayerComparison:
         search = bisect(self.graph, lambda names: self._measure(names).in_network, bound)
         if search.first is None:
             return FirstBeyond(search, None)
-        layer = next(each for each in self.recipe.graph.layers if each.name == search.first)
+        layer = next(layer for layer in self.recipe.graph.layers if layer.name == search.first)
         alone = self._probe([], self._detachable([layer.name])).alone
         return FirstBeyond(search, self._row(layer, ProbeErrors(search.errors, alone)))
 
     def _is_comparable(self, name: str) -> bool:
         return any(result is not None for result in self.tensors[name].results)
 
-    def _row(self, layer: Layer, found: ProbeErrors) -> LayerError:
+    def _row(self, layer: Layer, errors: ProbeErrors) -> LayerError:
         return LayerError(
             layer=layer.name,
             nodes=layer.nodes,
             variant=self.recipe.variants[layer.name].descriptor,
             tensors=tuple(filter(None, self.tensors[layer.name].results)),
-            error=found.in_network.get(layer.name),
-            before=max((found.in_network[name] for name in self.read[layer.name]), default=0.0),
-            alone=found.alone.get(layer.name),
+            error=errors.in_network.get(layer.name),
+            before=max((errors.in_network[name] for name in self.read[layer.name]), default=0.0),
+            alone=errors.alone.get(layer.name),
             sensitivity=self._planned[layer.name].error,
             saved=self._planned[layer.name].saved,
         )
@@ -271,9 +271,9 @@ class LayerComparison:
 
 def nearest_before(graph: LayerGraph, comparable: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
     """For each layer, in execution order, the comparable layers that it depends on without another one in between."""
-    found: dict[str, tuple[str, ...]] = {}
+    nearest: dict[str, tuple[str, ...]] = {}
     for layer in graph.layers:
         sources = [ref.source for ref in layer.inputs if ref.source is not None]
-        reaching = [name for source in sources for name in ((source,) if comparable(source) else found[source])]
-        found[layer.name] = tuple(dict.fromkeys(reaching))
-    return found
+        reaching = [name for source in sources for name in ((source,) if comparable(source) else nearest[source])]
+        nearest[layer.name] = tuple(dict.fromkeys(reaching))
+    return nearest

@@ -62,7 +62,7 @@ def usual_error(module: Path, choice: PlanChoice = FIRST) -> float:
         return DEFAULT_MAX_ERROR
     try:
         later = () if manifest.successor is None else (manifest.successor["plan"],)
-        plans = (Plan.from_json(each, f"the plan in '{module}'") for each in (manifest.plan, *later))
+        plans = (Plan.from_json(stored, f"the plan in '{module}'") for stored in (manifest.plan, *later))
         return max(precision_of(plan).usual_error for plan in plans)
     except UsageError:
         # The plan is of another version; outputs can be compared nevertheless.

@@ -65,12 +65,12 @@ def probe_errors(
 
 def _scales(model: ModelProto, right: Mapping[str, Array], feeds: Mapping[str, Array]) -> dict[str, Array]:
     """Scales of the model's outputs of real type, as coarse as for lower precision."""
-    names = [each.name for each in model.graph.output if each.name in right]
+    names = [output.name for output in model.graph.output if output.name in right]
     if len(names) < len(model.graph.output):
         return {}
     disturbed, values = Disturbed(model, narrow=True, cuts=False), [right[name] for name in names]
-    found = zip(names, values, disturbed.scales(values, disturbed(feeds)), strict=True)
-    return {name: scale for name, value, scale in found if value.dtype.kind not in _INTEGERS}
+    scaled = zip(names, values, disturbed.scales(values, disturbed(feeds)), strict=True)
+    return {name: scale for name, value, scale in scaled if value.dtype.kind not in _INTEGERS}
 
 
 def reference_tensors(

@@ -34,19 +34,19 @@ class LayerArbiters:
     def _found(self) -> dict[str, tuple[Layer, tuple[str, ...], tuple[str, ...]]]:
         """Task key to a layer and its tensors' names: a layer with all names, if any. Layers of childnets have none."""
         graph = self.imported.graph
-        found = {layer.task.key: (layer, *_NAMELESS) for layer in reversed(list(graph.all_layers()))}
+        layers = {layer.task.key: (layer, *_NAMELESS) for layer in reversed(list(graph.all_layers()))}
         for layer in reversed([*graph.layers, *(fusion.layer for fusion in graph.fusions)]):
             tensors = self._tensors(layer)
             if tensors is not None:
-                found[layer.task.key] = (layer, *tensors)
-        return found
+                layers[layer.task.key] = (layer, *tensors)
+        return layers
 
     def _tensors(self, layer: Layer) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """Names of activations and of results; None unless every tensor has its own name."""
         names = self.imported.names
         inputs = [names.get(ref) for ref in layer.inputs]
         outputs = [names.get(ValueRef(layer.name, index)) for index in range(len(layer.task.results))]
-        known = [each for each in (*inputs, *outputs) if each is not None]
+        known = [arbiter for arbiter in (*inputs, *outputs) if arbiter is not None]
         if len(set(known)) < len(inputs) + len(outputs):
             return None
         return tuple(known[: len(inputs)]), tuple(known[len(inputs) :])

@@ -83,13 +83,13 @@ class PredictedCosts:
 
     def measure(self, cases: Iterable[BenchmarkCase]) -> Measured:
         """Measurements of conversions by case key and descriptor, predicted where the database has none."""
-        found: Measured = {}
+        predicted: Measured = {}
         for case in cases:
             own = self.measured_elsewhere(case)
             (variant,) = case.variants
             seconds = converting_seconds(case, self.core)
-            found[case.key] = own or {variant.descriptor: self._predicted(case, variant, seconds)}
-        return found
+            predicted[case.key] = own or {variant.descriptor: self._predicted(case, variant, seconds)}
+        return predicted
 
     def measured_elsewhere(self, case: BenchmarkCase) -> dict[str, Measurement]:
         """Measurements of a case's variants on the other machine, by descriptor."""
@@ -104,7 +104,7 @@ class PredictedCosts:
         scale = self._scale()
         return {
             case.key: measured[case.key]
-            if any(each.status is Status.OK for each in measured[case.key].values())
+            if any(measurement.status is Status.OK for measurement in measured[case.key].values())
             else dict(self._predictions(case, measured[case.key], model, scale))
             for case in cases
         }
@@ -113,12 +113,12 @@ class PredictedCosts:
         self, case: BenchmarkCase, known: Mapping[str, Measurement], model: CostModel | None, scale: float
     ) -> Iterator[tuple[str, Measurement]]:
         """Predictions for the variants that did not fail elsewhere."""
-        variants = [each for each in case.variants if each.descriptor not in known]
-        described = [each.described for each in variants]
+        variants = [variant for variant in case.variants if variant.descriptor not in known]
+        described = [variant.described for variant in variants]
         if model is not None:
             seconds = model.seconds(case.facts, described)
         else:
-            seconds = [scale * each for each in seconds_of_all(case.facts, described, self.core)]
+            seconds = [scale * time for time in seconds_of_all(case.facts, described, self.core)]
         # Every dispatch costs as much, which counts where several layers may be one.
         start = self.core.dispatch_cycles / self.core.hertz
         for variant, one in zip(variants, seconds, strict=True):
@@ -176,16 +176,16 @@ class TimelyConversions:
         """Measurements by case key and descriptor, predicted where there is none."""
         listed = list(cases)
         predicted = {case.key: converting_seconds(case, self.core) for case in listed}
-        found = self.tuner.known(listed) if self.predicts else self.tuner.measure(listed)
+        measured_by_case = self.tuner.known(listed) if self.predicts else self.tuner.measure(listed)
         if self.predicts and not self._paces:
-            found |= self._told(listed, predicted)
+            measured_by_case |= self._told(listed, predicted)
         pace = median(self._paces or [1.0])
         for case in listed:
             (variant,) = case.variants
-            if variant.descriptor not in found[case.key]:
+            if variant.descriptor not in measured_by_case[case.key]:
                 seconds = pace * predicted[case.key]
-                found[case.key][variant.descriptor] = _prediction(self.tuner, case, variant, seconds)
-        return found
+                measured_by_case[case.key][variant.descriptor] = _prediction(self.tuner, case, variant, seconds)
+        return measured_by_case
 
     def _told(self, cases: Sequence[BenchmarkCase], predicted: Mapping[str, float]) -> Measured:
         """Measurements of those of the first plan's conversions that are measured, which tell the pace."""
@@ -207,9 +207,9 @@ def converting_seconds(case: BenchmarkCase, core: Core) -> float:
     code = variant.implementation
     moved = code.inputs[0].physical(tensor).bytes + code.output.physical(tensor).bytes
     are_planes = {code.inputs[0].layout, code.output.layout} & {PLAIN_IMAGE, PLAIN}
-    each = core.element_cycles if are_planes else core.channel_cycles
+    _cycles = core.element_cycles if are_planes else core.channel_cycles
     far = moved if core.gpu else max(0, moved - _CACHED_BYTES)
-    cycles = max(tensor.elements * each, far / core.bytes_per_cycle)
+    cycles = max(tensor.elements * _cycles, far / core.bytes_per_cycle)
     return (cycles + core.conversion_cycles) / core.hertz
 
 
@@ -239,10 +239,14 @@ def predicted_tables(
 
 def _basis(costs: PredictedCosts, cases: Sequence[BenchmarkCase]) -> str:
     """What the times come from, in words."""
-    found = [any(one.status is Status.OK for one in costs.measured_elsewhere(case).values()) for case in cases]
-    if not any(found):
+    are_measured = [any(one.status is Status.OK for one in costs.measured_elsewhere(case).values()) for case in cases]
+    if not any(are_measured):
         return f"predicted by the cost model for {costs.target.architecture}, nothing was measured"
-    rest = "" if all(found) else f", {sum(found)} of {len(found)} kinds of layers, the others predicted"
+    rest = (
+        ""
+        if all(are_measured)
+        else f", {sum(are_measured)} of {len(are_measured)} kinds of layers, the others predicted"
+    )
     return f"measured on another machine, {costs.machine}{rest}"
 
 

@@ -84,12 +84,12 @@ def measure_starts(
     # Of several devices the tuner is the CPU's, on which what others run says nothing.
     promising = {key: _promising(tables, key, tuner.target.device) for key in tables.variants}
     cases = [case for case in tuned_cases(imported.graph, promising) if case.variants]
-    found = first_runs(cases, tuner, pool)
+    runs = first_runs(cases, tuner, pool)
     dearest: dict[str, float] = {}
-    for (key, _), seconds in found.items():
+    for (key, _), seconds in runs.items():
         dearest[key] = max(dearest.get(key, 0.0), seconds)
     starting = {
-        (key, variant.descriptor): found.get((key, variant.descriptor), dearest.get(key, 0.0))
+        (key, variant.descriptor): runs.get((key, variant.descriptor), dearest.get(key, 0.0))
         for key in tables.variants
         for variant, _ in tables.usable(key)
         if variant.device == tuner.target.device
@@ -102,10 +102,12 @@ def _promising(tables: Tables, key: str, device: str) -> tuple[Variant, ...]:
     usable = [(variant, measurement) for variant, measurement in tables.usable(key) if variant.device == device]
     timed = [(tables.seconds(key, variant.descriptor) or 0.0, variant, measurement) for variant, measurement in usable]
     timed.sort(key=lambda entry: entry[0])
-    least = [entry for index, entry in enumerate(timed) if _reads_least(entry[2], [each[2] for each in timed[:index]])]
+    least = [
+        entry for index, entry in enumerate(timed) if _reads_least(entry[2], [earlier[2] for earlier in timed[:index]])
+    ]
     near = [entry for entry in timed if entry[0] <= _NEAR * timed[0][0] and entry not in least]
     return tuple(variant for _, variant, _ in sorted([*least, *near[:_MOST_STARTED]], key=lambda entry: entry[0]))
 
 
-def _reads_least(found: Measurement, faster: Sequence[Measurement]) -> bool:
-    return all(found.packed_bytes < measurement.packed_bytes for measurement in faster)
+def _reads_least(slower: Measurement, faster: Sequence[Measurement]) -> bool:
+    return all(slower.packed_bytes < measurement.packed_bytes for measurement in faster)

@@ -45,8 +45,8 @@ def _cores(cores: Cores, logical: int) -> Iterator[Finding]:
         kinds.append(f"{cores.node} on one of {cores.nodes} NUMA nodes, where workers stay")
     yield Finding(_TOPIC, "cores", ", ".join(kinds))
     if cores.quota is not None:
-        found = f"a quota of {cores.quota:g} processors' time, which {cores.workers} workers keep within"
-        yield Finding(_TOPIC, "quota", found, State.LIMITED, "give the container more; --threads overrides it")
+        quota = f"a quota of {cores.quota:g} processors' time, which {cores.workers} workers keep within"
+        yield Finding(_TOPIC, "quota", quota, State.LIMITED, "give the container more; --threads overrides it")
 
 
 def _use_of_slow(cores: Cores) -> str:
@@ -56,13 +56,13 @@ def _use_of_slow(cores: Cores) -> str:
 
 
 def _instruction_set(machine: Hardware) -> Finding:
-    known = [each for each in _KERNELS_DIFFER if each in machine.features]
+    known = [feature for feature in _KERNELS_DIFFER if feature in machine.features]
     level = isa_class(machine)
-    found = f"{level} with {', '.join(known)}" if known else level
+    features = f"{level} with {', '.join(known)}" if known else level
     if machine.architecture == "x86_64" and "avx2" not in machine.features:
         advice = "kernels are written for AVX2 and newer; layers will mostly run IREE's own code"
-        return Finding(_TOPIC, "instruction set", found, State.LIMITED, advice)
-    return Finding(_TOPIC, "instruction set", found)
+        return Finding(_TOPIC, "instruction set", features, State.LIMITED, advice)
+    return Finding(_TOPIC, "instruction set", features)
 
 
 def _quantised_products(machine: Hardware) -> Finding:

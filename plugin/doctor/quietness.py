@@ -61,11 +61,11 @@ def _governor(clocks: Path) -> Finding:
         names = {path.read_text(encoding="ascii").strip() for path in clocks.glob("policy*/scaling_governor")}
     if not names:
         return Finding(_TOPIC, "frequency scaling", "the system does not tell, as in most virtual machines")
-    found = ", ".join(sorted(names))
+    names_of_governors = ", ".join(sorted(names))
     if names <= {"performance"}:
-        return Finding(_TOPIC, "frequency scaling", found)
+        return Finding(_TOPIC, "frequency scaling", names_of_governors)
     advice = "cpupower frequency-set -g performance, as root: clocks that change make times differ"
-    return Finding(_TOPIC, "frequency scaling", found, State.LIMITED, advice)
+    return Finding(_TOPIC, "frequency scaling", names_of_governors, State.LIMITED, advice)
 
 
 def _others(before: Load | None, after: Load | None) -> float | None:
@@ -79,18 +79,18 @@ def _others(before: Load | None, after: Load | None) -> float | None:
 def _load(others: float | None) -> Finding:
     if others is None:
         return Finding(_TOPIC, "other programs", "the system does not tell", State.LIMITED, "watch the load yourself")
-    found = f"take {others:.2f} processors"
+    load = f"take {others:.2f} processors"
     if others <= _MOST_OTHERS:
-        return Finding(_TOPIC, "other programs", found)
-    return Finding(_TOPIC, "other programs", found, State.LIMITED, "end them, or wait; 'top' shows which they are")
+        return Finding(_TOPIC, "other programs", load)
+    return Finding(_TOPIC, "other programs", load, State.LIMITED, "end them, or wait; 'top' shows which they are")
 
 
 def _spread(spread: float) -> Finding:
-    found = f"equal work takes up to {spread:.1%} longer (9 of 10 runs)"
+    spread_of_work = f"equal work takes up to {spread:.1%} longer (9 of 10 runs)"
     if spread <= _WIDEST:
-        return Finding(_TOPIC, "noise", found)
+        return Finding(_TOPIC, "noise", spread_of_work)
     advice = "look for other virtual machines, thermal limits and power saving"
-    return Finding(_TOPIC, "noise", found, State.LIMITED, advice)
+    return Finding(_TOPIC, "noise", spread_of_work, State.LIMITED, advice)
 
 
 def _verdict(others: float | None, spread: float) -> Finding:

@@ -31,13 +31,13 @@ def examine_software() -> Iterator[Finding]:
     """Versions of packages, and the folders that a compilation needs."""
     yield Finding(_TOPIC, "Python", platform.python_version())
     for name in _NEEDED:
-        found = _version(name)
-        advice = "" if found else f"pip install {name}"
-        yield Finding(_TOPIC, name, found, State.OK if found else State.BROKEN, advice)
+        installed = _version(name)
+        advice = "" if installed else f"pip install {name}"
+        yield Finding(_TOPIC, name, installed, State.OK if installed else State.BROKEN, advice)
     yield _iree_versions()
     for name, advice in _OPTIONAL.items():
-        found = _version(name)
-        yield Finding(_TOPIC, name, found, State.OK if found else State.MISSING, "" if found else advice)
+        installed = _version(name)
+        yield Finding(_TOPIC, name, installed, State.OK if installed else State.MISSING, "" if installed else advice)
     yield _folder("temporary folder", _temporary_folder(), "set TMPDIR to a folder that has room and can be written")
     yield _folder("cache folder", user_cache_path("sartor"), "set XDG_CACHE_HOME or give each command --tuning-db")
 
@@ -78,5 +78,7 @@ def _folder(name: str, path: Path | None, advice: str) -> Finding:
     if not os.access(there, os.W_OK) or not os.path.isdir(there):
         return Finding(_TOPIC, name, f"{path}, which cannot be written", State.BROKEN, advice)
     room = shutil.disk_usage(there).free
-    found = f"{path}, {room / (1 << 30):.1f} GiB free"
-    return Finding(_TOPIC, name, found, State.OK if room >= _ROOM else State.LIMITED, "" if room >= _ROOM else advice)
+    room_of_folder = f"{path}, {room / (1 << 30):.1f} GiB free"
+    return Finding(
+        _TOPIC, name, room_of_folder, State.OK if room >= _ROOM else State.LIMITED, "" if room >= _ROOM else advice
+    )

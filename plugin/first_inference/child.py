@@ -49,12 +49,12 @@ def _feeds(described: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs, each from a file of its bytes."""
     import numpy as np
 
-    if any(not hasattr(np, each["dtype"]) for each in described.values()):
+    if any(not hasattr(np, described_array["dtype"]) for described_array in described.values()):
         import ml_dtypes  # noqa: F401
 
     return {
-        name: np.fromfile(each["file"], np.dtype(each["dtype"])).reshape(each["shape"])
-        for name, each in described.items()
+        name: np.fromfile(described_array["file"], np.dtype(described_array["dtype"])).reshape(described_array["shape"])
+        for name, described_array in described.items()
     }
 
 

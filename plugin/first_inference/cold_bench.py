@@ -118,15 +118,15 @@ def time_cold(runs: ColdRuns) -> dict[tuple[str, str], list[FirstRun]]:
         competitors = dict(_competitors(runs, folder))
         states = [CACHED, DROPPED] if hasattr(os, "posix_fadvise") else [CACHED]
         turns = [(name, state) for name in competitors for state in states]
-        found: dict[tuple[str, str], list[FirstRun]] = {turn: [] for turn in turns}
+        timed: dict[tuple[str, str], list[FirstRun]] = {turn: [] for turn in turns}
         order, begin = random.Random(0), time.monotonic()
         for done in range(runs.rounds):
             if done and runs.seconds is not None and time.monotonic() - begin > runs.seconds:
                 break
             for name, state in order.sample(turns, len(turns)):
                 _bring(competitors[name].files, state)
-                found[name, state].append(competitors[name].run())
-    return found
+                timed[name, state].append(competitors[name].run())
+    return timed
 
 
 def save_for_peers(runs: ColdRuns) -> None:
@@ -206,7 +206,7 @@ def tool_arguments(runs: ColdRuns, folder: Path) -> list[str]:
         f"--module={runs.module}",
         f"--function={runs.entry}",
         *(f"--parameters={scope}={file}" for scope, file in sorted(runs.weights.items())),
-        *(f"--input={each}" for each in inputs),
+        *(f"--input={input_}" for input_ in inputs),
     ]
 
 
@@ -228,9 +228,9 @@ def _peer(
     else:
         cache = folder / f"{model.stem}.cache"
         cache.mkdir(exist_ok=True)
-        if not _is_newer([each for each in cache.rglob("*") if each.is_file()], files):
+        if not _is_newer([file for file in cache.rglob("*") if file.is_file()], files):
             _child(name, model, feeds, runs, {"cache": str(cache)})
-        kept = (*files, *sorted(each for each in cache.rglob("*") if each.is_file()))
+        kept = (*files, *sorted(file for file in cache.rglob("*") if file.is_file()))
         yield f"{name}, its cache", _Competitor(timed(model, {"cache": str(cache)}), kept)
 
 
@@ -242,12 +242,12 @@ def _is_newer(saved: Sequence[Path], files: Sequence[Path]) -> bool:
 
 def _written(feeds: Mapping[str, Array], folder: Path) -> dict[str, dict[str, Any]]:
     """Inputs as files of their bytes."""
-    found = {}
+    files = {}
     for number, (name, array) in enumerate(feeds.items()):
         file = folder / f"{number}.bin"
         np.ascontiguousarray(array).tofile(file)
-        found[name] = {"file": str(file), "dtype": array.dtype.name, "shape": list(array.shape)}
-    return found
+        files[name] = {"file": str(file), "dtype": array.dtype.name, "shape": list(array.shape)}
+    return files
 
 
 def _child(runtime: str, model: Path, feeds: Mapping[str, Any], runs: ColdRuns, options: Mapping[str, Any]) -> FirstRun:

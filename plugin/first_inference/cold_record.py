@@ -73,12 +73,12 @@ def _step(content: object, where: str) -> tuple[str, float, float, int]:
 
 def _finite(content: object, where: str) -> float:
     try:
-        found = float(number(content, where))
+        parsed = float(number(content, where))
     except OverflowError:
-        found = math.inf
-    if not abs(found) <= _MOST:
+        parsed = math.inf
+    if not abs(parsed) <= _MOST:
         raise FieldError(where, f"a number of at most {_MOST:g} was expected")
-    return found
+    return parsed
 
 
 def _layers(content: object, where: str) -> tuple[LayerPhases, ...]:

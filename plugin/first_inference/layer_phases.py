@@ -183,7 +183,7 @@ def phases_of(
 
 def _medians(found: Sequence[Times]) -> Times:
     """By layer the median; empty if one tells nothing."""
-    return {name: median(each[name] for each in found) for name in found[0]} if all(found) else {}
+    return {name: median(times[name] for times in found) for name in found[0]} if all(found) else {}
 
 
 def _span(inference: Inference) -> float:
@@ -210,7 +210,7 @@ def _executed(inference: Inference, plan: Plan) -> Times:
 def _busy(inference: Inference) -> float:
     """Seconds in which a dispatch executed; those of several workers may overlap."""
     total, until = 0.0, -math.inf
-    for event in sorted(inference, key=lambda each: each.begin):
+    for event in sorted(inference, key=lambda event: event.begin):
         total += max(0.0, event.end - max(event.begin, until))
         until = max(until, event.end)
     return total
@@ -218,7 +218,7 @@ def _busy(inference: Inference) -> float:
 
 def _owners(plan: Plan) -> dict[str, list[str]]:
     """The layers that run each symbol, in the order of execution: their own code, and that of conversions for them."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    owners: defaultdict[str, list[str]] = defaultdict(list)
     names = [choice.layer for choice in plan.layers]
     converted = [
         (adapt.consumer if adapt.consumer in names else adapt.producer, adapt.symbol)
@@ -228,9 +228,9 @@ def _owners(plan: Plan) -> dict[str, list[str]]:
     for layer in plan.layers:
         for owner, symbol in converted:
             if owner == layer.layer:
-                found[symbol].append(owner)
-        found[layer.symbol].append(layer.layer)
-    return dict(found)
+                owners[symbol].append(owner)
+        owners[layer.symbol].append(layer.layer)
+    return dict(owners)
 
 
 def _read(run: FirstRun, sizes: Mapping[str, int]) -> Times:
@@ -238,7 +238,7 @@ def _read(run: FirstRun, sizes: Mapping[str, int]) -> Times:
     steps = [(size, end - begin) for kind, begin, end, size in run.steps if kind == "read"]
     if not steps:
         return {}
-    places, seconds = ([0, *np.cumsum(each)] for each in zip(*steps, strict=True))
+    places, seconds = ([0, *np.cumsum(step)] for step in zip(*steps, strict=True))
     ends = np.interp([0, *np.cumsum([*sizes.values()])], places, seconds)
     taken = {name: float(end - begin) for name, (begin, end) in zip(sizes, pairwise(ends), strict=True)}
     return {**taken, REST: float(seconds[-1] - ends[-1])}

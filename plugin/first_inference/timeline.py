@@ -132,7 +132,7 @@ def _bar(bar: Bar, top: int, scale: float) -> str:
 
 def _axis(last: float, scale: float, top: int) -> Iterator[str]:
     step = 10.0 ** (len(str(int(last * 1e3))) - 1) / 1e3
-    step = next(each for each in (step / 5, step / 2, step, 2 * step) if last / each <= 12)
+    step = next(width for width in (step / 5, step / 2, step, 2 * step) if last / width <= 12)
     for index in range(int(last / step) + 1):
         x = _LEFT + index * step * scale
         yield f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{top}" stroke="#ddd"/>'
@@ -148,4 +148,4 @@ def _legend(kinds: set[str], y: int) -> Iterator[str]:
 
 def _escape(text: str) -> str:
     """Text of a picture, which may have no control characters."""
-    return escaped("".join(each if each.isprintable() else " " for each in text))
+    return escaped("".join(letter if letter.isprintable() else " " for letter in text))

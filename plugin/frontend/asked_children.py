@@ -29,7 +29,7 @@ class AskedChildren:
 
     def __call__(self, layer: str, net: Childnet) -> bool:
         """Whether a childnet of a layer is asked for."""
-        children = [each.name for each in net.graph.layers]
+        children = [layer.name for layer in net.graph.layers]
         return any(child in self.named for child in children) or any(
             self._asks(pin, layer, net.descriptor, children) for pin in self.pins
         )

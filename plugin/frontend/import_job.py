@@ -211,7 +211,7 @@ def _imported(
         bound=prepared.bound,
         tie_spread=_drawn_tie_spread(saved, asked, chosen.styles) if is_rounding else 0.0,
         external=read.external,
-        exponents={name: tuple(each) for name, each in fixed.exponents.items()},
+        exponents={name: tuple(exponent) for name, exponent in fixed.exponents.items()},
         has_definitions=read.has_definitions,
         noise=prepared.noise,
         states=read.states,
@@ -262,13 +262,13 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
 def _stored_integers(model: ModelProto) -> dict[str, StoredIntegers]:
     """The integers for which dequantised tensors stand, by name of these, where one scale and zero point are known."""
     editor = GraphEditor(model.graph)
-    found: dict[str, StoredIntegers] = {}
+    integers: dict[str, StoredIntegers] = {}
     for node in filter(dequantises, model.graph.node):
         scale = editor.constant(node.input[1])
         zero = editor.constant(node.input[2]) if optional_input(node, 2) else np.zeros((), np.uint8)
         if scale is not None and zero is not None and scale.size == zero.size == 1:
-            found[node.output[0]] = StoredIntegers(node.input[0], float(scale.item()), int(zero.item()))
-    return found
+            integers[node.output[0]] = StoredIntegers(node.input[0], float(scale.item()), int(zero.item()))
+    return integers
 
 
 def _drawn_tie_spread(saved: bytes | Path, asked: ModelProto, styles: Sequence[Style]) -> float:

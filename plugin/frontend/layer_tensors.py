@@ -68,11 +68,11 @@ def layer_tensors(model: ModelProto, graph: LayerGraph) -> dict[str, LayerTensor
         graph: the layers formed from the model, before fusion.
     """
     finder = _Finder(model, graph)
-    found: dict[ValueRef, str | None] = {ValueRef(None, index): value.name for index, value in enumerate(graph.inputs)}
+    names: dict[ValueRef, str | None] = {ValueRef(None, index): value.name for index, value in enumerate(graph.inputs)}
     for layer in graph.layers:
         for index, type_ in enumerate(layer.task.results):
-            found[ValueRef(layer.name, index)] = finder.result(layer, index, type_)
-    return {layer.name: finder.describe(layer, found) for layer in graph.layers}
+            names[ValueRef(layer.name, index)] = finder.result(layer, index, type_)
+    return {layer.name: finder.describe(layer, names) for layer in graph.layers}
 
 
 def value_names(model: ModelProto, graph: LayerGraph) -> Iterator[tuple[ValueRef, str]]:
@@ -132,7 +132,7 @@ class _Finder:
         pending, seen = [layer.name], {layer.name}
         while pending:
             # Layers are in an order that respects dependencies, so that what comes after the last leads nowhere.
-            after = {each for each in self._successors[pending.pop()] if self._places[each] <= last}
+            after = {successor for successor in self._successors[pending.pop()] if self._places[successor] <= last}
             if not others.isdisjoint(after):
                 return True
             pending.extend(after - seen)
@@ -165,10 +165,10 @@ class _Finder:
                     pending.extend(node.output)
         return reached
 
-    def describe(self, layer: Layer, found: Mapping[ValueRef, str | None]) -> LayerTensors:
+    def describe(self, layer: Layer, names: Mapping[ValueRef, str | None]) -> LayerTensors:
         """A layer's tensors, given the names of all layers' results."""
-        inputs = tuple(found[ref] for ref in layer.inputs)
-        results = tuple(found[ValueRef(layer.name, index)] for index in range(len(layer.task.results)))
+        inputs = tuple(names[ref] for ref in layer.inputs)
+        results = tuple(names[ValueRef(layer.name, index)] for index in range(len(layer.task.results)))
         known = [name for name in results if name is not None]
         nodes = self._between({name for name in inputs if name is not None}, known)
         complete = len(known) == len(results)

@@ -105,10 +105,10 @@ def _free_names(graph: onnx.GraphProto) -> Iterator[str]:
     """Yield ``w0, w1, …`` without the names of inputs, outputs and computed values, in bodies too."""
     taken = {
         name
-        for each in graphs(graph)
+        for inner in graphs(graph)
         for name in (
-            *(value.name for value in (*each.input, *each.output)),
-            *(output for node in each.node for output in node.output),
+            *(value.name for value in (*inner.input, *inner.output)),
+            *(output for node in inner.node for output in node.output),
         )
     }
     return (name for index in itertools.count() if (name := f"w{index}") not in taken)
@@ -149,9 +149,9 @@ def _refusal(diagnostic: str, model: onnx.ModelProto, find: Callable[[], onnx.No
     """
     nodes = {node.name: node for node in model.graph.node}
     named = (nodes.get(name) for name in names_in(diagnostic))
-    node = next((each for each in named if each is not None), None)
-    if node is None and (found := find()) is not None:
-        node = nodes.get(found.name, found)
+    node = next((candidate for candidate in named if candidate is not None), None)
+    if node is None and (name_of_node := find()) is not None:
+        node = nodes.get(name_of_node.name, name_of_node)
     if node is None:
         return f"the model cannot be lowered: {diagnostic.partition(chr(10))[0]}"
     _LOG.info("%s", diagnostic)
@@ -173,9 +173,9 @@ def _refusal(diagnostic: str, model: onnx.ModelProto, find: Callable[[], onnx.No
 
 def _described(name: str, editor: GraphEditor) -> str:
     """Element type and shape of a value, as in ``float32[1, ?, 8]``."""
-    element, found = editor.element_type(name), editor.type(name)
+    element, type_of_value = editor.element_type(name), editor.type(name)
     kind = helper.tensor_dtype_to_np_dtype(element).name if element else "an unknown type"
-    dims = found.tensor_type.shape.dim if found is not None else ()
+    dims = type_of_value.tensor_type.shape.dim if type_of_value is not None else ()
     return f"{kind}[{', '.join(str(size.dim_value) if size.HasField('dim_value') else '?' for size in dims)}]"
 
 

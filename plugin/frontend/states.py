@@ -102,7 +102,7 @@ def cache_pairs(imported: ImportedModel) -> tuple[CachePair, ...]:
 
 
 def _array(state: State, imported: ImportedModel) -> np.ndarray | None:
-    (value,) = (each for each in imported.graph.inputs if each.name == state.input)
+    (value,) = (input_ for input_ in imported.graph.inputs if input_.name == state.input)
     array = typed(state.start, np.dtype(value.dtype)) if state.start else None
     return None if array is None else array.reshape(value.type.shape)
 
@@ -113,7 +113,7 @@ def _found(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], declared
     A single number is no state, caches are kept all or none, and an input is left for what calls are about.
     """
     taken, counted = set(declared.values()), {axis.output for axis in map(counted_axis, _names(outputs)) if axis}
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for info in inputs:
         fitting = [
             other.name
@@ -124,9 +124,9 @@ def _found(inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], declared
         ]
         is_free = info.name not in declared and len(fitting) == 1 and fitting[0] not in taken
         if is_free and np.prod(info.shape, dtype=int) > 1:
-            found[info.name] = fitting[0]
-    once = list(found.values())
-    kept = {name: output for name, output in found.items() if once.count(output) == 1}
+            pairs[info.name] = fitting[0]
+    once = list(pairs.values())
+    kept = {name: output for name, output in pairs.items() if once.count(output) == 1}
     names = _names(inputs)
     if any(is_cache(name) and name not in kept and name not in declared for name in names):
         kept = {name: output for name, output in kept.items() if not is_cache(name)}

@@ -48,8 +48,8 @@ def check_target(target: Target, pool: WorkerPool) -> None:
         DisturbedError: if something outside the worker ended it.
     """
     check_file_limit()
-    for each in target.each:
-        _check_device(each, pool)
+    for device in target.each:
+        _check_device(device, pool)
 
 
 def check_file_limit() -> None:
@@ -87,7 +87,7 @@ def compile_probe(target: Target) -> None:
 
 def runs_here(target: Target) -> bool:
     """Whether this machine has the devices of a target, and if one is a CPU, one with its instruction set."""
-    return all(_is_here(each) for each in target.each)
+    return all(_is_here(device) for device in target.each)
 
 
 def check_measurable(target: Target) -> None:
@@ -97,7 +97,7 @@ def check_measurable(target: Target) -> None:
         DeviceError: if there are several devices, of which this machine lacks one.
     """
     if target.others:
-        lacking = next(each for each in target.each if not _is_here(each))
+        lacking = next(device for device in target.each if not _is_here(device))
         raise DeviceError(
             f"this machine does not run {lacking} code, so {' and '.join(target.devices)} cannot be compared; compile "
             "for one device, or here from a plan"
@@ -121,5 +121,7 @@ def _computes(target: Target) -> bool:
 
 def _has_features(target: Target) -> bool:
     """Whether this machine has what a CPU level needs, of that which a module can ask for."""
-    wanted, present = (queried(cpu_features(executable_target(each))) for each in (target, Target.create(CPU)))
+    wanted, present = (
+        queried(cpu_features(executable_target(wanted_target))) for wanted_target in (target, Target.create(CPU))
+    )
     return {*wanted} <= {*present}

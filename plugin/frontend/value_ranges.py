@@ -13,7 +13,10 @@ from sartor.tuning.calibration.quantised_range import QuantisedRange
 
 def named_ranges(ranges: Mapping[ValueRef, QuantisedRange]) -> dict[str, tuple[float, int]]:
     """Scale and zero point by ``layer:result``; a network input has no layer."""
-    return {f"{ref.source or ''}:{ref.index}": (each.scale, each.zero_point) for ref, each in ranges.items()}
+    return {
+        f"{ref.source or ''}:{ref.index}": (value_range.scale, value_range.zero_point)
+        for ref, value_range in ranges.items()
+    }
 
 
 def ranges_of(named: Mapping[str, tuple[float, int]]) -> dict[ValueRef, QuantisedRange]:
@@ -30,7 +33,7 @@ def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) 
 
     A part has the range of the whole, so that slicing and concatenation only move bytes.
     """
-    found = dict(ranges)
+    with_ranges = dict(ranges)
     layers = {layer.name: layer for layer in graph.layers}
     for net in graph.childnets:
         own = layers[net.layer].inputs
@@ -40,8 +43,8 @@ def with_children(graph: LayerGraph, ranges: Mapping[ValueRef, QuantisedRange]) 
         for fusion in net.graph.fusions:
             last = ValueRef(fusion.members[-1], 0)
             inside |= {ValueRef(fusion.layer.name, 0): inside[last]} if last in inside else {}
-        found |= {ref: child for ref, child in with_children(net.graph, inside).items() if ref.source is not None}
-    return found
+        with_ranges |= {ref: child for ref, child in with_children(net.graph, inside).items() if ref.source is not None}
+    return with_ranges
 
 
 def quantised_by(named: Mapping[str, tuple[float, int]], imported: ImportedModel) -> ImportedModel:

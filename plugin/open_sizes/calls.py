@@ -56,8 +56,8 @@ class CallLog:
         return counter
 
     def _read(self, line: str, number: int, symbols: Sequence[Symbol]) -> tuple[Sizes, int]:
-        where, names = f"line {number} of --sizes '{self.path}'", [each.name for each in symbols]
-        example = " ".join(f"{each.name}={each.most}" for each in symbols)
+        where, names = f"line {number} of --sizes '{self.path}'", [symbol.name for symbol in symbols]
+        example = " ".join(f"{symbol.name}={symbol.most}" for symbol in symbols)
         match = _LINE.fullmatch(line)
         texts = match["sizes"].split() if match else []
         sizes = [size for text in texts if (size := _SIZE.fullmatch(text))]
@@ -80,8 +80,8 @@ def usual_calls(graph: LayerGraph, symbols: Sequence[Symbol]) -> tuple[SizedCall
     """
     most, least = (_sizes(symbols, share) for share in (1.0, 0.0))
     listed = list(dict.fromkeys((most, least, _sizes(symbols, 1 / 2))))
-    rates = [1 / _seconds(graph, dict(each)) for each in listed]
-    return tuple(SizedCall(each, rate / sum(rates)) for each, rate in zip(listed, rates, strict=True))
+    rates = [1 / _seconds(graph, dict(sizes)) for sizes in listed]
+    return tuple(SizedCall(sizes, rate / sum(rates)) for sizes, rate in zip(listed, rates, strict=True))
 
 
 def logged_calls(counts: Mapping[Sizes, int], symbols: Sequence[Symbol]) -> tuple[SizedCall, ...]:
@@ -99,9 +99,9 @@ def logged_calls(counts: Mapping[Sizes, int], symbols: Sequence[Symbol]) -> tupl
         before += weight
     shares: Counter[Sizes] = Counter()
     for part in filter(None, parts):
-        shares[_middle(part, counts)] += sum(counts[each] for each in part)
+        shares[_middle(part, counts)] += sum(counts[sizes] for sizes in part)
     most, total = _sizes(symbols, 1.0), sum(counts.values())
-    others = tuple(SizedCall(each, count / total) for each, count in shares.items() if each != most)
+    others = tuple(SizedCall(sizes, count / total) for sizes, count in shares.items() if sizes != most)
     return (SizedCall(most, shares[most] / total), *others)
 
 
@@ -118,11 +118,11 @@ def _sizes(symbols: Sequence[Symbol], share: float) -> Sizes:
 
 def _middle(part: Sequence[Sizes], counts: Mapping[Sizes, int]) -> Sizes:
     """The sizes below and above which there are as many calls."""
-    total, before = sum(counts[each] for each in part), 0
-    for each in part:
-        before += counts[each]
+    total, before = sum(counts[sizes] for sizes in part), 0
+    for sizes in part:
+        before += counts[sizes]
         if 2 * before >= total:
-            return each
+            return sizes
     raise ValueError("a part of a log has no calls")
 
 

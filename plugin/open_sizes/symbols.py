@@ -25,15 +25,15 @@ def declared_dims(path: Path) -> DeclaredDims | WorkerError:
         inputs = model_inputs(model.graph)
     except SartorError as error:
         return WorkerError(error)
-    found: dict[str, tuple[int | str, ...]] = {}
+    dims_by_input: dict[str, tuple[int | str, ...]] = {}
     for name, value in inputs.items():
         tensor = value.type.tensor_type
         if tensor.HasField("shape"):
-            found[name] = tuple(
+            dims_by_input[name] = tuple(
                 dim.dim_value if dim.dim_value > 0 else dim.dim_param or f"{name}[{axis}]"
                 for axis, dim in enumerate(tensor.shape.dim)
             )
-    return found
+    return dims_by_input
 
 
 class OpenDims:
@@ -90,7 +90,7 @@ class OpenDims:
     @property
     def symbols(self) -> tuple[Symbol, ...]:
         """The symbols that have a range."""
-        return tuple(Symbol(name, each.least, each.most, each.multiple) for name, each in self._ranges.items())
+        return tuple(Symbol(name, bounds.least, bounds.most, bounds.multiple) for name, bounds in self._ranges.items())
 
     @property
     def sides(self) -> dict[str, tuple[Symbol, ...]]:
@@ -101,13 +101,13 @@ class OpenDims:
 
     def shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs for sizes of the symbols, without those that need none, or have other free sizes."""
-        found: dict[str, tuple[int, ...]] = {}
+        shapes_by_input: dict[str, tuple[int, ...]] = {}
         for name, dims in self._dims.items():
             bound = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
-            known = tuple(each for each in bound if isinstance(each, int))
+            known = tuple(size for size in bound if isinstance(size, int))
             if len(known) == len(dims):
-                found[name] = known
-        return found
+                shapes_by_input[name] = known
+        return shapes_by_input
 
 
 def _size(dim: str, sizes: Mapping[str, int]) -> int | str:

@@ -55,7 +55,9 @@ def guessed_recipe(
     is_eligible = eligibility(imported, policy.precision)
     for layer in imported.graph.layers:
         offered = [variant for variant in candidates[layer.task.key] if is_eligible(layer, variant)]
-        allowed = [each for each in offered if all(pin.allows(layer.name, each.descriptor) for pin in policy.pins)]
+        allowed = [
+            variant for variant in offered if all(pin.allows(layer.name, variant.descriptor) for pin in policy.pins)
+        ]
         if not allowed:
             names = ", ".join(variant.descriptor for variant in offered)
             raise InfeasibleError(f"no routine of layer '{layer.name}' fits its pins, it has {names}")
@@ -77,7 +79,7 @@ def unmeasured_recipe(
     plan = replace(
         empty_plan(imported, policy),
         layers=tuple(layer_choice(layer, variants[layer.name]) for layer in graph.layers),
-        adapts=tuple(adapt_choice(*each) for each in adapts_between(graph, variants, policy.target.device)),
+        adapts=tuple(adapt_choice(*edge) for edge in adapts_between(graph, variants, policy.target.device)),
         ranges=named_ranges(used_ranges(imported, graph, variants)),
     )
     return Recipe(plan, graph, variants)

@@ -112,7 +112,7 @@ class PlanSelector:
 
     def different(self, tables: Tables, limits: Limits, count: int, apart: float, excess: float) -> Selected:
         """The best plans that differ in what costs, as ``PlanSolver.different``, within the last bound on errors."""
-        bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
+        bound = min((limit for limit in (limits.error, self._bound) if limit is not None), default=None)
         return self.solver.different(tables, replace(limits, error=bound), count, apart, excess)
 
     def overlapped(self, tables: Tables, limits: Limits) -> Selected:
@@ -121,7 +121,7 @@ class PlanSelector:
         Raises:
             InfeasibleError: if there is none within limits and the last bound on errors.
         """
-        bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
+        bound = min((limit for limit in (limits.error, self._bound) if limit is not None), default=None)
         recipes, tables = self.solver.overlapped(tables, replace(limits, error=bound))
         return [recipe for recipe in recipes if self.keeps_budget(recipe, tables)], tables
 
@@ -138,7 +138,7 @@ class PlanSelector:
     def _using_budget(self, errors: PlanErrors, tables: Tables, limits: Limits) -> Selected:
         """The fastest plans whose simulated error keeps to the budget; empty if there are none."""
         search, best = BoundSearch(self.budget), list[Recipe]()
-        bound = min((each for each in (limits.error, self._bound) if each is not None), default=None)
+        bound = min((limit for limit in (limits.error, self._bound) if limit is not None), default=None)
         for _ in range(_PLAN_ROUNDS):
             try:
                 recipes, tables = self.solver.within(tables, replace(limits, error=bound))
@@ -162,23 +162,23 @@ class PlanSelector:
         Raises:
             UsageError, CompileError: as ``Sensitivities.together``.
         """
-        found = tables if self.errors is None else self.errors.with_propagated_fraction(tables, recipe, measured)
-        if found.propagated_fraction != tables.propagated_fraction:
+        fitted = tables if self.errors is None else self.errors.with_propagated_fraction(tables, recipe, measured)
+        if fitted.propagated_fraction != tables.propagated_fraction:
             # The old bound was in the scale of the old tables.
             self._bound = None
-        return found
+        return fitted
 
     def pareto(self, tables: Tables, limits: Limits, quantities: tuple[Quantity, Quantity]) -> ParetoFront | None:
         """The front of plans within limits and the budget; None if there is none."""
         try:
-            found, complete = self.plans_on_front(tables, limits, quantities)
+            plans, complete = self.plans_on_front(tables, limits, quantities)
         except InfeasibleError as error:
             _LOG.warning("there is no front: %s", error)
             return None
-        if not found:
+        if not plans:
             _LOG.warning("there is no front: no plan keeps to the limits")
             return None
-        points = tuple(ParetoPoint(recipe.plan, recipe.amounts, error) for recipe, error in found)
+        points = tuple(ParetoPoint(recipe.plan, recipe.amounts, error) for recipe, error in plans)
         return ParetoFront(*quantities, points, complete)
 
     def plans_on_front(
@@ -240,11 +240,11 @@ def _tried(errors: PlanErrors, recipe: Recipe, tables: Tables, bound: float | No
 def _undominated(simulated: Sequence[tuple[Recipe, float | None]], quantities: tuple[Quantity, Quantity]) -> Simulated:
     """The plans that no other dominates in the two quantities, sorted by the first."""
     first, second = quantities
-    found: Simulated = []
-    for pair in sorted(simulated, key=lambda each: (each[0].amounts[first], each[0].amounts[second])):
-        if not found or pair[0].amounts[second] < found[-1][0].amounts[second]:
-            found.append(pair)
-    return found
+    kept: Simulated = []
+    for pair in sorted(simulated, key=lambda pair: (pair[0].amounts[first], pair[0].amounts[second])):
+        if not kept or pair[0].amounts[second] < kept[-1][0].amounts[second]:
+            kept.append(pair)
+    return kept
 
 
 def _faster(recipes: list[Recipe], best: list[Recipe]) -> list[Recipe]:

@@ -291,13 +291,13 @@ class PlanSolver:
 
 def _undisturbed(tuner: Conversions, cases: Sequence[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
     """Measurements of conversions; those beside which other programs computed are made again, once it is quiet."""
-    found = tuner.measure(cases)
+    times = tuner.measure(cases)
     distinct = {case.key: case for case in cases}.values()
-    disturbed = [case for case in distinct if any(each.foreign_load for each in found[case.key].values())]
+    disturbed = [case for case in distinct if any(measurement.foreign_load for measurement in times[case.key].values())]
     if not disturbed or tuner.is_late or not tuner.is_quiet():
-        return found
+        return times
     tuner.measure_anew(disturbed)
-    return {**found, **tuner.measure(disturbed)}
+    return {**times, **tuner.measure(disturbed)}
 
 
 def _seconds(kind: AdaptKind, measurement: Measurement | None) -> float:
@@ -309,10 +309,12 @@ def _seconds(kind: AdaptKind, measurement: Measurement | None) -> float:
     return math.inf
 
 
-def _overlapping(problem: Problem, found: Overlapped) -> Selection:
+def _overlapping(problem: Problem, overlapped: Overlapped) -> Selection:
     """Its cost is the problem's objective, which is a sum; what it is proven to be the best in is another."""
     return replace(
-        conclude(problem, found.plan, bound=None, solver=ilp.NAME, seconds=0.0), lower_bound=0.0, optimal=found.proven
+        conclude(problem, overlapped.plan, bound=None, solver=ilp.NAME, seconds=0.0),
+        lower_bound=0.0,
+        optimal=overlapped.proven,
     )
 
 

@@ -189,8 +189,8 @@ def used_ranges(
     used = (
         ref
         for layer in graph.layers
-        for each in variants[layer.name].implementation.ranges
-        for ref in (Values.written(layer) if each is None else (layer.inputs[each],))
+        for value_range in variants[layer.name].implementation.ranges
+        for ref in (Values.written(layer) if value_range is None else (layer.inputs[value_range],))
     )
     return {ref: imported.ranges[ref] for ref in used}
 
@@ -267,15 +267,15 @@ def _saved(layer: Layer, variant: Variant, tables: Tables) -> float | None:
     """Seconds that a variant in a narrower type saves; None for a variant in the layer's own type."""
     key, own = layer.task.key, dtype_of(layer.task)
     taken = tables.seconds(key, variant.descriptor)
-    others = [tables.seconds(key, each.descriptor) for each, _ in tables.usable(key) if each.dtype == own]
+    others = [tables.seconds(key, entry.descriptor) for entry, _ in tables.usable(key) if entry.dtype == own]
     known = [other for other in others if other is not None]
     return min(known) - taken if variant.dtype != own and taken is not None and known else None
 
 
-def plan_with_network_times(plan: Plan, found: InNetworkTimes) -> Plan:
+def plan_with_network_times(plan: Plan, times: InNetworkTimes) -> Plan:
     """A plan with the times of its layers and conversions in the network."""
-    seconds = {kind.symbol: taken for kind, taken in found.adapts.items()}
-    layers = tuple(replace(layer, in_place=found.layers.get((layer.task, layer.variant))) for layer in plan.layers)
+    seconds = {kind.symbol: taken for kind, taken in times.adapts.items()}
+    layers = tuple(replace(layer, in_place=times.layers.get((layer.task, layer.variant))) for layer in plan.layers)
     adapts = tuple(replace(adapt, in_place=seconds.get(adapt.symbol)) for adapt in plan.adapts)
     return replace(plan, layers=layers, adapts=adapts)
 
@@ -311,7 +311,7 @@ def empty_plan(imported: ImportedModel, policy: PlanPolicy) -> Plan:
         first=None,
         peak=None,
         versions=versions(),
-        bound={each.spec.name: each.values for each in imported.bound},
+        bound={value.spec.name: value.values for value in imported.bound},
         exponents=dict(imported.exponents),
         compensated=imported.compensated,
         rows=dict(imported.rows),

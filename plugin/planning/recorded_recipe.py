@@ -35,18 +35,18 @@ def check_plan(plan: Plan, target: Target, bindings: Bindings) -> None:
 def _check_bound(planned: Bindings, given: Bindings) -> None:
     for name, values in planned.items():
         if given.get(name) != values:
-            found = f"not to {values_text(given[name])}" if name in given else "which this compilation does not bind"
+            stated = f"not to {values_text(given[name])}" if name in given else "which this compilation does not bind"
             raise UsageError(
-                f"the plan was made with input '{name}' bound to {values_text(values)}, {found}; "
+                f"the plan was made with input '{name}' bound to {values_text(values)}, {stated}; "
                 f"pass --bind {name}={values_text(values)}, or tune again"
             )
     if others := sorted(given.keys() - planned.keys()):
         raise UsageError(f"the plan was made without a bound input '{others[0]}'; leave its value out, or tune again")
 
 
-def _check_same(what: str, found: object, wanted: object) -> None:
-    if found != wanted:
-        raise UsageError(f"the plan is for another {what}: it says {found}, this is {wanted}; tune again")
+def _check_same(what: str, value: object, wanted: object) -> None:
+    if value != wanted:
+        raise UsageError(f"the plan is for another {what}: it says {value}, this is {wanted}; tune again")
 
 
 def recipe_of_plan(
@@ -57,7 +57,7 @@ def recipe_of_plan(
     Raises:
         UsageError: if the plan was made for another model, target or version.
     """
-    check_plan(plan, target, {each.spec.name: each.values for each in imported.bound})
+    check_plan(plan, target, {value.spec.name: value.values for value in imported.bound})
     if plan.model_sha256 != imported.sha256:
         raise UsageError(
             f"the plan is for another model, or for other shapes of its inputs: it says {plan.model_sha256}, this is "

@@ -76,23 +76,23 @@ def assess(
 
 def _with_fusions(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
     """Add errors of fused layers, whose members' errors are taken as independent."""
-    found = dict(rounding)
+    with_fusions = dict(rounding)
     for fusion in graph.fusions:
         for dtype in NARROW:
             errors = [rounding[name, dtype] for name in fusion.members if (name, dtype) in rounding]
             if errors:
-                found[fusion.layer.name, dtype] = joined(errors)
-    return found
+                with_fusions[fusion.layer.name, dtype] = joined(errors)
+    return with_fusions
 
 
 def _with_children(graph: LayerGraph, rounding: Mapping[Pair, float]) -> dict[Pair, float]:
     """Add errors of children: those that multiply share their layer's error, the others only move rounded values."""
-    found = dict(rounding)
+    with_children = dict(rounding)
     for net in graph.childnets:
         multiplying = [layer.name for layer in net.graph.layers if layer.task.kind in _MULTIPLYING]
         for dtype in NARROW:
             if (net.layer, dtype) in rounding:
                 share = rounding[net.layer, dtype] / math.sqrt(len(multiplying))
                 own = {(layer.name, dtype): share * (layer.name in multiplying) for layer in net.graph.layers}
-                found |= _with_children(net.graph, _with_fusions(net.graph, own))
-    return found
+                with_children |= _with_children(net.graph, _with_fusions(net.graph, own))
+    return with_children

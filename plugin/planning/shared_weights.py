@@ -110,12 +110,12 @@ class WeightSharing:
         """What readers run that change to the form in which one of them reads their weight."""
         layer, position = leader
         packing = variants[layer.name].implementation.packings[position]
-        found = {
+        following = {
             other.name: self._reading(other, place, packing, variants[other.name])
             for other, place in shared
             if other.name != layer.name
         }
-        return {name: variant for name, variant in found.items() if variant != variants[name]}
+        return {name: variant for name, variant in following.items() if variant != variants[name]}
 
     def _looks_up(self, layer: Layer) -> bool:
         return any(variant.traits.family == _LOOK_UPS for variant in self.tables.variants[layer.task.key])
@@ -131,14 +131,14 @@ class WeightSharing:
         if chosen.implementation.packings[position] == packing or not names:
             return chosen
         taken = self._seconds(layer, chosen)
-        found = [
+        readings = [
             (seconds, variant.descriptor, variant)
             for variant, seconds in self._timed(layer, taken)
             if _looks_alike(variant, chosen)
             and variant.implementation.packings[position] == packing
             and all(self.allows(name, layer, variant) for name in names)
         ]
-        fitting = [each for each in found if each[0] <= ratio * taken + _SECONDS]
+        fitting = [reading for reading in readings if reading[0] <= ratio * taken + _SECONDS]
         return min(fitting)[-1] if fitting else chosen
 
     def _timed(self, layer: Layer, taken: float) -> Iterator[tuple[Variant, float]]:
@@ -155,7 +155,7 @@ class WeightSharing:
     def _names(self, layer: Layer) -> tuple[str, ...]:
         """The names under which pins restrict a layer; none of a layer inside another, which stays as it is."""
         members = next((fusion.members for fusion in self.graph.fusions if fusion.layer.name == layer.name), ())
-        is_own = bool(members) or any(each.name == layer.name for each in self.graph.layers)
+        is_own = bool(members) or any(inner.name == layer.name for inner in self.graph.layers)
         return (layer.name, *members) if is_own else ()
 
     def _choices(self, layer: Layer, before: Variant, variant: Variant) -> dict[str, Choice]:
@@ -165,7 +165,7 @@ class WeightSharing:
         choice = choice_of(layer, variant, measurement, self.tables, weight_uses(self.graph))
         if variant.descriptor not in known:
             choice = replace(choice, cost=replace(choice.cost, latency=self._seconds(layer, before)))
-        fusion = next((each for each in self.graph.fusions if each.layer.name == layer.name), None)
+        fusion = next((candidate for candidate in self.graph.fusions if candidate.layer.name == layer.name), None)
         return {layer.name: choice} if fusion is None else member_choices(fusion, choice)
 
     def _seconds(self, layer: Layer, variant: Variant) -> float:
@@ -194,7 +194,7 @@ def _with_choice(node: Node, new: Choice | None) -> Node:
 
 
 def _named(node: Node, choice: Choice) -> Choice:
-    return next(each for each in node.choices if each.name == choice.name)
+    return next(option for option in node.choices if option.name == choice.name)
 
 
 def _looks_alike(variant: Variant, other: Variant) -> bool:

@@ -72,8 +72,8 @@ def assignment_of(recipe: Recipe, graph: LayerGraph) -> dict[str, str]:
     """
     names = {layer.name: members for members, layer in layers_with_members(graph)}
     types = [(names[layer.name], rounded_as(recipe.variants[layer.name], layer)) for layer in recipe.graph.layers]
-    found = [(name, dtype) for members, dtype in types if dtype for name in members]
-    return dict(sorted(found, key=lambda pair: NARROW.index(pair[1])))
+    pairs = [(name, dtype) for members, dtype in types if dtype for name in members]
+    return dict(sorted(pairs, key=lambda pair: NARROW.index(pair[1])))
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class PlanErrors:
         """
         if self.is_free:
             return tables
-        found = _learned(tables, recipe, self.simulate(recipe, tables), measured, self.budget)
-        if found.propagated_fraction != tables.propagated_fraction:
-            _LOG.info(FITTED, measured, found.propagated_fraction)
-        return found
+        learned = _learned(tables, recipe, self.simulate(recipe, tables), measured, self.budget)
+        if learned.propagated_fraction != tables.propagated_fraction:
+            _LOG.info(FITTED, measured, learned.propagated_fraction)
+        return learned
 
 
 def simulated(
@@ -135,7 +135,7 @@ def _learned(tables: Tables, recipe: Recipe, error: float, measured: float, budg
     if not (error > 0 and 0 < measured < math.inf and budget.sees_small_errors):
         return tables
     before = _growth_of(recipe, tables)
-    least, most = (_growth_of(recipe, replace(tables, propagated_fraction=each)) for each in (0.0, 1.0))
+    least, most = (_growth_of(recipe, replace(tables, propagated_fraction=fraction)) for fraction in (0.0, 1.0))
     if not is_telling(least, most):
         return tables
     for step in range(_STEPS):
@@ -155,7 +155,7 @@ def most_growth(graph: LayerGraph, tables: Tables, narrowest: Mapping[str, str])
     for name, own in keys.items():
         known = {dtype: tables.rounding.get((name, dtype), 0.0) for dtype in NARROW}
         rounded.append(known.get(narrowest.get(name, ""), 0.0))
-        computed.append(max(each * tables.most_excess(key, dtype) for dtype, each in known.items() for key in own))
+        computed.append(max(error * tables.most_excess(key, dtype) for dtype, error in known.items() for key in own))
     return max(_growth(rounded, computed), 1.0)
 
 

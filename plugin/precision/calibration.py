@@ -124,7 +124,7 @@ def _tensor_ranges(
     """8-bit ranges of all tensors that layers read or write, by ONNX name."""
     cache = SensitivityCache.beside(policy.database)
     key = ("ranges", imported.sha256, samples.digest, policy.method.value)
-    known = {name: each for name, each in cache.get(*key).items() if _is_range(each)}
+    known = {name: numbers for name, numbers in cache.get(*key).items() if _is_range(numbers)}
     names = {name for tensor in tensors.values() for name in (*tensor.inputs, *tensor.results) if name is not None}
     if missing := names - known.keys():
         observer, threads = OBSERVERS[policy.method], policy.threads

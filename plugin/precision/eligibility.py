@@ -50,10 +50,14 @@ def eligible_routines(
     blocks of 4 bits have the given numbers of rows."""
     asked = tuple(routine for routine in routines_for(precision.types_in(blocks)) if _is_asked_for(routine, precision))
     if imported.is_quantised and not precision.quantises_values:
-        own = (each for each in low_precision()[QUANTISED] if isinstance(each, Storing) and each.storage == QUANTISED)
+        own = (
+            stored_form
+            for stored_form in low_precision()[QUANTISED]
+            if isinstance(stored_form, Storing) and stored_form.storage == QUANTISED
+        )
         asked = (*asked, *own)
-    whole = any(each.is_integer for each in imported.ranges.values())
-    return tuple(each for each in asked if whole or not each.traits.needs_run_time_ranges)
+    whole = any(value_range.is_integer for value_range in imported.ranges.values())
+    return tuple(routine for routine in asked if whole or not routine.traits.needs_run_time_ranges)
 
 
 def _is_asked_for(routine: Routine, precision: Precision) -> bool:
@@ -242,20 +246,20 @@ class _ExactIntegers:
         if layer.name not in self._own_types or variant.dtype == dtype_of(layer.task):
             return True
         read, stored = self._read(layer), variant.implementation.ranges
-        values = {read[each] for each in stored if each is not None}
+        values = {read[ref] for ref in stored if ref is not None}
         values |= set(self._values.written(layer)) if None in stored else set()
         return variant.dtype == QUANTISED and self._integers.issuperset(values)
 
     def _leading_to_scalars(self, layers: Sequence[Layer]) -> set[str]:
         """Layers with scalar results, such as scales, and layers read only by these, such as minima of rows."""
         users: dict[str, set[str]] = {}
-        found = {each.name for each in layers if all(result.elements == 1 for result in each.task.results)}
+        leading = {layer.name for layer in layers if all(result.elements == 1 for result in layer.task.results)}
         for layer in reversed(layers):
-            if users.get(layer.name) and users[layer.name] <= found:
-                found.add(layer.name)
+            if users.get(layer.name) and users[layer.name] <= leading:
+                leading.add(layer.name)
             for value in self._read(layer):
                 users.setdefault(value.source or "", set()).add(layer.name)
-        return found
+        return leading
 
     def _read(self, layer: Layer) -> list[ValueRef]:
         return [self._values.read(layer, slot) for slot in range(len(layer.inputs))]

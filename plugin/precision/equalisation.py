@@ -73,14 +73,14 @@ def find_exponents(
     seen = observed(
         imported.prepared, products, samples, pool, ChannelSizes, threads=threads, step=_STEP, progress=progress
     )
-    found = {}
+    exponents_of_all = {}
     for name, nodes in products.items():
         sizes = seen.get(name)
         if isinstance(sizes, ChannelSizes) and (exponents := exponents_of(sizes, nodes, model)):
-            found[name] = exponents
-    if found:
-        _LOG.info("%d tensors have channels of very different sizes, which are moved to weights", len(found))
-    return found
+            exponents_of_all[name] = exponents
+    if exponents_of_all:
+        _LOG.info("%d tensors have channels of very different sizes, which are moved to weights", len(exponents_of_all))
+    return exponents_of_all
 
 
 def exponents_of(sizes: ChannelSizes, nodes: Sequence[NodeProto], model: ModelProto) -> tuple[int, ...]:
@@ -97,8 +97,8 @@ def exponents_of(sizes: ChannelSizes, nodes: Sequence[NodeProto], model: ModelPr
     squares = sizes.squares / max(sizes.count, 1)
     plain = np.zeros(len(exponents), np.int64)
     gain = _noise(sizes.largest, squares, rows, exponents) / max(_noise(sizes.largest, squares, rows, plain), 1e-300)
-    found = tuple(int(exponent) for exponent in exponents)
-    return found if gain < _WORTH and _are_exact(nodes, known, found) else ()
+    wholes = tuple(int(exponent) for exponent in exponents)
+    return wholes if gain < _WORTH and _are_exact(nodes, known, wholes) else ()
 
 
 def _are_exact(nodes: Iterable[NodeProto], weights: Iterable[Array], exponents: Sequence[int]) -> bool:

@@ -181,14 +181,14 @@ class FakeQuantiser:
 
     def _as_tf32(self, value: str) -> str:
         """Cut the mantissa by sums and differences that f32 rounds (Dekker 1971, section 5; Veltkamp's splitting)."""
-        splitter, most = (self._constant(np.asarray(each)) for each in (_TF32_SPLITTER, _TF32_MOST))
+        splitter, most = (self._constant(np.asarray(number)) for number in (_TF32_SPLITTER, _TF32_MOST))
         product = self.node("Mul", value, splitter)
         rounded = self.node("Sub", product, self.node("Sub", product, value))
         # The product of larger numbers would overflow; their rounding is left out.
         return self.node("Where", self.node("Greater", self.node("Abs", value), most), value, rounded)
 
     def _quantised(self, value: str, scale: Array | np.float32, zero: Array, axis: int = 0) -> str:
-        parameters = [self._constant(np.asarray(each)) for each in (scale, zero)]
+        parameters = [self._constant(np.asarray(array)) for array in (scale, zero)]
         stored = self.node("QuantizeLinear", value, *parameters, axis=axis)
         return self.node("DequantizeLinear", stored, *parameters, axis=axis)
 
@@ -217,16 +217,16 @@ def rounded_weights(node: NodeProto, editor: GraphEditor) -> dict[int, int]:
 
     Biases and elementwise operands are left out, because kernels add them in 32 bits.
     """
-    found = {}
+    rounded = {}
     for index, axis in _weight_axes(node, editor):
         if index < len(node.input) and editor.is_constant(node.input[index]) and holds_reals(editor, node.input[index]):
-            found[index] = axis
-    return found
+            rounded[index] = axis
+    return rounded
 
 
 def multiplied(node: NodeProto, editor: GraphEditor) -> tuple[int, ...]:
     """Inputs of a node that kernels multiply by each other; empty for nodes without products."""
-    return tuple(each for each in _FACTORS.get(node.op_type, ()) if holds_reals(editor, node.input[each]))
+    return tuple(place for place in _FACTORS.get(node.op_type, ()) if holds_reals(editor, node.input[place]))
 
 
 def multiplies_rows(node: NodeProto, editor: GraphEditor) -> bool:

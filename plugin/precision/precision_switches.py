@@ -72,7 +72,7 @@ class PrecisionSwitches:
         """
         editor = GraphEditor(model.graph)
         nodes = {node.name: node for node in model.graph.node}
-        found: dict[LayerTensors, tuple[str, ...]] = {}
+        switched: dict[LayerTensors, tuple[str, ...]] = {}
         taken: set[str | None] = set()
         for layer in map(_by_its_product, layers):
             reals = _reals((*layer.inputs, *layer.results), editor)
@@ -86,9 +86,9 @@ class PrecisionSwitches:
                 has_factor = has_rows and rows <= ranges.keys()
                 stored = (STORED, I8 in possible and has_filters), (WEIGHTS, I8 in dtypes and has_filters)
                 others = (*stored, (ROWS, has_rows), (FACTOR, has_factor))
-                found[layer] = (*possible, *(dtype for dtype, applies in others if applies))
+                switched[layer] = (*possible, *(dtype for dtype, applies in others if applies))
                 taken.update(layer.results)
-        return PrecisionSwitches(tuple(found), tuple(found.values()), tuple(sorted(ranges.items(), key=_first)))
+        return PrecisionSwitches(tuple(switched), tuple(switched.values()), tuple(sorted(ranges.items(), key=_first)))
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -99,8 +99,8 @@ class PrecisionSwitches:
 
     def codes(self, assignment: Mapping[str, str]) -> np.ndarray:
         """The value of the switches' input: an ``int64`` code for each of ``layers``, from types by layer name."""
-        found = zip(self.layers, self.dtypes, strict=True)
-        return np.array([_code(assignment.get(layer.layer, ""), dtypes) for layer, dtypes in found], np.int64)
+        pairs = zip(self.layers, self.dtypes, strict=True)
+        return np.array([_code(assignment.get(layer.layer, ""), dtypes) for layer, dtypes in pairs], np.int64)
 
 
 def _by_its_product(layer: LayerTensors) -> LayerTensors:
@@ -202,7 +202,7 @@ class _SwitchWriter:
             helper.make_node("If", [equal], names, then_branch=then, else_branch=other, name=f"{prefix}/if"),
         ]
         constant = numpy_helper.from_array(np.array(number, np.int64), wanted)
-        outputs = [ValueInfoProto(name=name, type=each.type) for each, name in zip(other.output, names, strict=True)]
+        outputs = [ValueInfoProto(name=name, type=value.type) for value, name in zip(other.output, names, strict=True)]
         return _graph(nodes, outputs, [constant])
 
     def _rounded(self, prefix: str, layer: LayerTensors, dtype: str) -> GraphProto:
@@ -210,7 +210,7 @@ class _SwitchWriter:
         quantiser = FakeQuantiser(self._editor, dtype, self._ranges, prefix, opset(self._model), self._switches.rounded)
         values = {
             name: quantiser.activation(name, name)
-            for name in dict.fromkeys(each for each in layer.inputs if each is not None)
+            for name in dict.fromkeys(input_ for input_ in layer.inputs if input_ is not None)
             if holds_reals(self._editor, name) and not quantiser.rounds_products_only
         }
         for name in layer.nodes:

@@ -75,9 +75,9 @@ class RoundingTrial:
         """
         with as_file(self.prepared) as path:
             switches = self._switches(path)
-            found = [pair for pair in switches.pairs if pairs is None or pair in pairs]
-            assignments = [{layer: dtype} for layer, dtype in found]
-            return dict(zip(found, self._errors(path, switches, assignments), strict=True)) if found else {}
+            listed = [pair for pair in switches.pairs if pairs is None or pair in pairs]
+            assignments = [{layer: dtype} for layer, dtype in listed]
+            return dict(zip(listed, self._errors(path, switches, assignments), strict=True)) if listed else {}
 
     def together(self, assignments: Sequence[Assignment]) -> list[RoundingErrors]:
         """Errors of the outputs for each assignment, its layers rounded together; layers without switches stay exact.

@@ -97,9 +97,9 @@ class Sensitivities:
         missing = [pair for pair in sorted(pairs) if _named(pair) not in known]
         if missing:
             trial = replace(self._trial, measure=measure, most_samples=count)
-            found = trial.for_pairs(missing)
+            simulated = trial.for_pairs(missing)
             # A pair that cannot be simulated gets an empty entry, so that it is not tried again.
-            known |= {_named(pair): found[pair].samples if pair in found else () for pair in missing}
+            known |= {_named(pair): simulated[pair].samples if pair in simulated else () for pair in missing}
             self.cache.put(known, *key)
         samples = {pair: known[_named(pair)] for pair in sorted(pairs)}
         errors = {pair: layer_error(self.measure, max(error)) for pair, error in samples.items() if error}

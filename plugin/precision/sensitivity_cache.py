@@ -49,13 +49,13 @@ class SensitivityCache:
         except (OSError, OverflowError, RecursionError, ValueError):
             return {}
 
-    def put(self, found: Mapping[str, tuple[float, ...]], *key: str) -> None:
+    def put(self, numbers: Mapping[str, tuple[float, ...]], *key: str) -> None:
         """Add numbers under a key, replacing those of the same name."""
         path, known = self._path(key), self.get(*key)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with partial_file(self.directory) as partial:
-                partial.write_text(json.dumps({**known, **found}), encoding="utf-8")
+                partial.write_text(json.dumps({**known, **numbers}), encoding="utf-8")
                 open_to_others(partial)
                 os.replace(partial, path)
         except OSError as error:
@@ -78,4 +78,4 @@ def _numbers(content: object) -> Numbers:
 
 
 def _are_numbers(content: object) -> bool:
-    return isinstance(content, list) and all(type(each) in (int, float) and not math.isnan(each) for each in content)
+    return isinstance(content, list) and all(type(value) in (int, float) and not math.isnan(value) for value in content)

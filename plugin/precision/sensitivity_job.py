@@ -71,10 +71,10 @@ def round_layers(experiment: Experiment, before: Rounded, seconds: float) -> Rou
         errors = _errors_from(experiment, before.done, seconds)
     except SartorError as error:
         return WorkerError(error)
-    found = Rounded((*before.errors, *errors))
-    if found.done == experiment.runs:
+    rounded = Rounded((*before.errors, *errors))
+    if rounded.done == experiment.runs:
         _running(experiment.prepared, experiment.switches, experiment.threads).unload()
-    return found
+    return rounded
 
 
 def _errors_from(experiment: Experiment, start: int, seconds: float) -> list[float]:

@@ -228,7 +228,7 @@ class Builder:
             return False
         files = self._files(f"plan{next(self._numbers)}")
         files = replace(files, devices=recipe.devices, weight_bytes=built.files.weight_bytes)
-        old, new = (each.manifest(self.imported, self.header) for each in (built.recipe, recipe))
+        old, new = (made.manifest(self.imported, self.header) for made in (built.recipe, recipe))
         try:
             copyfile(built.files.module, files.module)
             if not replace_manifest(files.module, old, new):
@@ -271,7 +271,7 @@ class Builder:
         """Compile recipes side by side, except those whose module is kept, or that differ from an earlier one in
         predicted times only."""
         self._take_ahead()
-        recipes = [each for each in recipes if not (self._rewrite(each) or self._restore(each))]
+        recipes = [recipe for recipe in recipes if not (self._rewrite(recipe) or self._restore(recipe))]
         builds = {f"plan{next(self._numbers)}": recipe for recipe in recipes}
         files = {name: replace(self._files(name), devices=recipe.devices) for name, recipe in builds.items()}
         # The unsplit model takes longest to compile, so it starts first.

@@ -190,7 +190,7 @@ class NetRunner:
                     self._builder.pool.close()
                 for build, run in self._survived(time_nets, near).items():
                     runs[build].append(run)
-        return {build: NetRun.joined(found) for build, found in runs.items()}
+        return {build: NetRun.joined(partial_runs) for build, partial_runs in runs.items()}
 
     def _survived(self, function: Callable[..., list[NetRun]], builds: Sequence[Build]) -> dict[str, NetRun]:
         """Runs by digest. If a worker or its GPU does not survive all builds, each runs alone, in a process that no
@@ -211,8 +211,8 @@ class NetRunner:
     def _near(self, builds: Sequence[Build], runs: Mapping[str, NetRun]) -> list[Build]:
         """The builds that may be the best."""
         right = [build for build in builds if self._may_be_right(build, runs[build.digest])]
-        best = min((runs[each.digest].seconds for each in right), default=0.0)
-        return [each for each in right if runs[each.digest].seconds <= _NEAR * best]
+        best = min((runs[build.digest].seconds for build in right), default=0.0)
+        return [build for build in right if runs[build.digest].seconds <= _NEAR * best]
 
     def _may_be_right(self, build: Build, run: NetRun) -> bool:
         """Whether a run may be right, by its error on one sample."""
@@ -266,28 +266,28 @@ class NetRunner:
             DeviceError: if no build runs, or the device reports no dispatches.
         """
         earlier = self._alone if len(builds) == 1 else {}
-        found = {build.digest: [*earlier.get(build.digest, ())] for build, _ in builds}
+        runs_of_all = {build.digest: [*earlier.get(build.digest, ())] for build, _ in builds}
         for number in range(passes):
             self._builder.progress("timing layers in place", number, passes)
             for build, seconds in builds:
-                if build.digest in found and len(found[build.digest]) <= number:
+                if build.digest in runs_of_all and len(runs_of_all[build.digest]) <= number:
                     try:
-                        found[build.digest].append(self._dispatches(build, seconds))
+                        runs_of_all[build.digest].append(self._dispatches(build, seconds))
                     except DeviceError as error:
                         _LOG.warning("the layers of a plan were not timed in place: %s", error)
-                        del found[build.digest]
+                        del runs_of_all[build.digest]
         self._builder.progress("timing layers in place", passes, passes)
-        if not found:
+        if not runs_of_all:
             raise DeviceError("no plan reports how long its dispatches take")
         if len(builds) == 1:
-            self._alone = found
-        return found
+            self._alone = runs_of_all
+        return runs_of_all
 
     def _dispatches(self, build: Build, seconds: float) -> tuple[Dispatch, ...]:
         files, target = build.files, self._target
         if not target.is_cpu:
             return self._prefixes.pieces(build.recipe)
-        names = [each.name for each in self._imported.graph.inputs]
+        names = [input_.name for input_ in self._imported.graph.inputs]
         arguments = {
             "path": files.module,
             "entry": ENTRY,

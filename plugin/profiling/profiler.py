@@ -219,18 +219,18 @@ class Profiler:
         stored = self._store.get_many(keys.values())
         known = self._doubts.holding(stored)
         if not known or len(known) < len(stored):
-            builds = [(each, self._seconds(each.recipe)) for each in self._builder.build(recipes)]
+            builds = [(build, self._seconds(build.recipe)) for build in self._builder.build(recipes)]
             for key in keys.values():
                 self._doubts.made(key)
-            found, others = self._watched(functools.partial(self._runner.dispatches, builds, passes))
+            dispatched, others = self._watched(functools.partial(self._runner.dispatches, builds, passes))
             # What fails now keeps its earlier times.
             known = dict(stored)
             for build, _ in builds:
-                if build.digest in found:
-                    key, taken = keys[build.digest], symbols[build.digest].seconds(found[build.digest])
+                if build.digest in dispatched:
+                    key, taken = keys[build.digest], symbols[build.digest].seconds(dispatched[build.digest])
                     known[key] = Measurement(key, Status.OK, taken, foreign_load=others)
             self._store.put_many(known.values())
-        return {each: symbols[each].in_network(known[key].samples) for each, key in keys.items() if key in known}
+        return {build: symbols[build].in_network(known[key].samples) for build, key in keys.items() if key in known}
 
     def with_best_threads(self, best: Profiled, recipes: Sequence[Recipe]) -> Profiled:
         """The best network with its times by number of threads, or one that is faster with another number.
@@ -240,21 +240,23 @@ class Profiler:
         may be the best.
         """
         runs = [(recipe, self.run_of(recipe)) for recipe in recipes if self.is_right(recipe)]
-        right = [each for each, run in runs if run is not None and self._keeps_limits(each, run)]
-        times = {each.digest: self._thread_times(each) for each in right}
+        right = [recipe for recipe, run in runs if run is not None and self._keeps_limits(recipe, run)]
+        times = {recipe.digest: self._thread_times(recipe) for recipe in right}
         known = times.get(best.recipe.digest)
         if not known:
             return best
-        stock = min((_least(times[each.digest]) for each in right if each.plan.unsplit), default=math.inf)
+        stock = min((_least(times[recipe.digest]) for recipe in right if recipe.plan.unsplit), default=math.inf)
         baseline = None if best.baseline is None else min(best.baseline, stock)
         best = replace(best, by_threads=known, baseline=baseline)
         # Nothing ships that ran slower than the stock model; other networks may be faster by chance.
-        margins = {each.digest: 1.0 if each.plan.unsplit else _FASTER for each in right}
-        faster = [each for each in right if _least(times[each.digest]) < margins[each.digest] * min(known.values())]
-        for each in sorted(faster, key=lambda recipe: _least(times[recipe.digest])):
-            if self.verify(each) and (run := self.run_of(each)) is not None:
+        margins = {recipe.digest: 1.0 if recipe.plan.unsplit else _FASTER for recipe in right}
+        faster = [
+            recipe for recipe in right if _least(times[recipe.digest]) < margins[recipe.digest] * min(known.values())
+        ]
+        for recipe in sorted(faster, key=lambda recipe: _least(times[recipe.digest])):
+            if self.verify(recipe) and (run := self.run_of(recipe)) is not None:
                 memory = run.packed_bytes or None
-                return Profiled(each, run.time, run.error, best.baseline, memory, None, times[each.digest])
+                return Profiled(recipe, run.time, run.error, best.baseline, memory, None, times[recipe.digest])
         return best
 
     def _thread_times(self, recipe: Recipe) -> dict[int, float]:
@@ -282,7 +284,7 @@ class Profiler:
         if CPU not in recipe.devices or self._policy.objective is not Objective.LATENCY:
             return [threads]
         powers = (2**power for power in count())
-        fewer = takewhile(lambda each: each < threads, powers) if self._seconds(recipe) <= _SHORT else ()
+        fewer = takewhile(lambda power: power < threads, powers) if self._seconds(recipe) <= _SHORT else ()
         return [*fewer, threads, *([most] if most > threads else [])]
 
     def _seconds(self, recipe: Recipe) -> float:
@@ -304,7 +306,11 @@ class Profiler:
         self._runner.begin()
         builds = self._builder.build(recipes)
         runs, others = self._watched(functools.partial(self._runner.profile, builds))
-        if [each for each in recipes if self._is_wrong(each, runs.get(each.digest)) and self._builder.forget(each)]:
+        if [
+            recipe
+            for recipe in recipes
+            if self._is_wrong(recipe, runs.get(recipe.digest)) and self._builder.forget(recipe)
+        ]:
             builds = self._builder.build(recipes)
             runs, others = self._watched(functools.partial(self._runner.profile, builds))
         for recipe in recipes:
@@ -314,8 +320,8 @@ class Profiler:
         """Whether a network's own code is wrong, as far as its error on one sample tells: that is a relative one."""
         if run is None or self._runner.budget.measure.kind is not MeasureKind.RELATIVE:
             return False
-        found = provisional(run, self._runner.budget, recipe)
-        return found.status is Status.WRONG_RESULT and not is_rounded(found, self._runner.budget)
+        found_entry = provisional(run, self._runner.budget, recipe)
+        return found_entry.status is Status.WRONG_RESULT and not is_rounded(found_entry, self._runner.budget)
 
     def _watched(self, measure: Callable[[], _Measured]) -> tuple[_Measured, float]:
         """What a measurement finds, and how many processors other programs took meanwhile, if that left too few."""

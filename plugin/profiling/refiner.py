@@ -219,7 +219,7 @@ class Refiner:
                 # No plan keeps to the limits by the tables; the one that did when it ran was the last resort.
                 return replace(timed, is_settled=True)
             placed = corrected(tables, timed.found)
-            selected = [each for each in selected if self._is_worthwhile(each, state.tried, profiled, placed)]
+            selected = [recipe for recipe in selected if self._is_worthwhile(recipe, state.tried, profiled, placed)]
             if not selected or not self._has_time():
                 return replace(timed, tables=tables, is_settled=True)
         state = timed
@@ -259,7 +259,7 @@ class Refiner:
         profiled = self.profiler.profile(tried)
         return replace(state, tried=tried, latest=latest, tables=tables, profiled=profiled, is_settled=False)
 
-    def _selected(self, tables: Tables, found: InNetworkTimes, limits: Limits) -> tuple[list[Recipe], Tables]:
+    def _selected(self, tables: Tables, times: InNetworkTimes, limits: Limits) -> tuple[list[Recipe], Tables]:
         """The best plan by times in the network, and if there is time, the plans in single types of similar time.
 
         The returned tables contain newly measured conversions, with times measured alone.
@@ -267,7 +267,7 @@ class Refiner:
         Raises:
             InfeasibleError: if no plan keeps to the limits.
         """
-        (best, *_), placed = self.selector.select(corrected(tables, found), limits)
+        (best, *_), placed = self.selector.select(corrected(tables, times), limits)
         single: list[Recipe] = []
         if self.budget.is_bounded:
             _LOG.info("the time budget leaves plans in one type as they were selected first")
@@ -285,7 +285,7 @@ class Refiner:
 
     def _is_worthwhile(self, recipe: Recipe, tried: Sequence[Recipe], profiled: Profiled, tables: Tables) -> bool:
         """Whether a plan is new, and is predicted to be faster than the best so far by the same tables."""
-        if any(recipe.is_same_as(each) for each in tried):
+        if any(recipe.is_same_as(attempt) for attempt in tried):
             return False
         return self.selector.is_faster(recipe, profiled.recipe, tables)
 

@@ -37,7 +37,7 @@ class ToldPlan:
     stock_estimate: float | None
     has_time: Callable[[], bool]
 
-    def told(self, profiled: Profiled, tables: Tables, found: InNetworkTimes, tried: tuple[Recipe, ...]) -> Refined:
+    def told(self, profiled: Profiled, tables: Tables, times: InNetworkTimes, tried: tuple[Recipe, ...]) -> Refined:
         """The result of a refinement, by the run of its best plan, costs measured alone, times measured in networks and
         all plans that ran."""
         if self.has_time():
@@ -45,12 +45,12 @@ class ToldPlan:
             profiled = self.profiler.with_best_threads(profiled, tried)
         recipe = profiled.recipe
         if not recipe.plan.unsplit:
-            is_known = all(piece in found.layers for piece in _pieces(recipe))
+            is_known = all(piece in times.layers for piece in _pieces(recipe))
             if not is_known and self.profiler.times_shipped(recipe):
-                found |= self.placed.of([recipe], tables)[0]
+                times |= self.placed.of([recipe], tables)[0]
             if abs((recipe.plan.predicted or 0.0) / profiled.seconds - 1) > _CLOSE and self.has_time():
                 # The module contains the prediction, which should be accurate, so it is built again.
-                recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, found)))
+                recipe = replace(recipe, plan=timed_plan(recipe, corrected(tables, times)))
         workers = _fastest(profiled.by_threads, self.threads) or recipe.plan.workers
         recipe = replace(recipe, plan=replace(recipe.plan, workers=workers))
         plan = replace(
@@ -61,10 +61,10 @@ class ToldPlan:
             stock_estimate=self.stock_estimate if profiled.baseline is None else None,
             memory=profiled.memory,
             first=profiled.first,
-            compared=self._compared(recipe, tried, corrected(tables, found)),
-            foreseen=timed_plan(recipe, tables).predicted if found.layers and not recipe.plan.unsplit else None,
+            compared=self._compared(recipe, tried, corrected(tables, times)),
+            foreseen=timed_plan(recipe, tables).predicted if times.layers and not recipe.plan.unsplit else None,
         )
-        return Refined(recipe, profiled, plan_with_network_times(plan, found), tables, found, tried)
+        return Refined(recipe, profiled, plan_with_network_times(plan, times), tables, times, tried)
 
     def _compared(self, shipped: Recipe, tried: Sequence[Recipe], tables: Tables) -> tuple[ComparedPlan, ...]:
         """The other split networks that ran, with their times."""

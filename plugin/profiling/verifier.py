@@ -163,13 +163,13 @@ class Verifier:
         check = self._check_of(build)
         pool, progress = self._builder.pool, self._builder.progress
         if pool.measures_elsewhere:
-            found = verify_elsewhere(pool, check, step, progress)
+            verified_parts = verify_elsewhere(pool, check, step, progress)
         else:
-            found = call_until_done(
+            verified_parts = call_until_done(
                 pool, verify, {"check": check}, Verified(), count, step, progress=progress, seconds=_VERIFY_SECONDS
             )
-        self._example.tell(found.refused, found.described)
-        return found
+        self._example.tell(verified_parts.refused, verified_parts.described)
+        return verified_parts
 
     def _check_of(self, build: Build) -> Check:
         """What a module is compared with, and how."""

@@ -146,16 +146,16 @@ def samples_to_run(check: Check, before: Verified, most: int) -> list[Mapping[st
 def judge(check: Check, before: Verified, runs: Sequence[SampleRun]) -> Verified | WorkerError:
     """Compare the outputs of a module that ran elsewhere on further samples after those in ``before``."""
     try:
-        references, found = references_of(check), before
+        references, so_far = references_of(check), before
         for feeds, run in zip(check.samples.since(before.done), runs, strict=False):
             expected = references(feeds)
             outputs = check.settled(run.outputs, expected.outputs)
             error = check.measure.of_sample(outputs, expected.outputs, expected.scales, output_names(check))
             where = where_of(check, outputs, expected.outputs, expected.scales)
-            found += Verified((error,), (run.seconds,), where=where)
-        if found.done == check.count:
+            so_far += Verified((error,), (run.seconds,), where=where)
+        if so_far.done == check.count:
             references.unload()
-        return found + Verified(refused=references.refused, described=references.described)
+        return so_far + Verified(refused=references.refused, described=references.described)
     except SartorError as error:
         return WorkerError(error)
 
@@ -236,23 +236,23 @@ def _verify(check: Check, start: int, deadline: float) -> Verified:
     files, before = check.files, references.seconds
     signature = net_signature(check.values)._replace(entry=files.entry)
     device = files.open_device(check.device, check.threads)
-    found = Verified()
+    so_far = Verified()
     session = Session(files.module, device=device, signature=signature, parameters=files.parameters, huge_pages=False)
     with session:
         for feeds in check.samples.since(start):
-            right = (check.first if start + found.done == 0 else None) or references(feeds)
+            right = (check.first if start + so_far.done == 0 else None) or references(feeds)
             begin = time.perf_counter()
             outputs = session.run(None, dict(feeds))
             taken = time.perf_counter() - begin
             outputs = check.settled(outputs, right.outputs)
             error = check.measure.of_sample(outputs, right.outputs, right.scales, output_names(check))
-            found += Verified((error,), (taken,), where=where_of(check, outputs, right.outputs, right.scales))
-            if start + found.done == check.count:
+            so_far += Verified((error,), (taken,), where=where_of(check, outputs, right.outputs, right.scales))
+            if start + so_far.done == check.count:
                 references.unload()
                 break
             if time.monotonic() >= deadline + 2 * (references.seconds - before):
                 break
-    return found + Verified(refused=references.refused, described=references.described)
+    return so_far + Verified(refused=references.refused, described=references.described)
 
 
 def verify_elsewhere(pool: WorkerPool, check: Check, step: str, progress: Progress) -> Verified:
@@ -263,12 +263,12 @@ def verify_elsewhere(pool: WorkerPool, check: Check, step: str, progress: Progre
         SartorError: if the samples cannot be read, or the user's measure fails on them.
         CompileError: if a worker dies.
     """
-    found = Verified()
-    while found.done < check.count:
-        progress(step, found.done, check.count)
-        drawn = call(pool, samples_to_run, {"check": check, "before": found, "most": _TOGETHER}, step)
+    so_far = Verified()
+    while so_far.done < check.count:
+        progress(step, so_far.done, check.count)
+        drawn = call(pool, samples_to_run, {"check": check, "before": so_far, "most": _TOGETHER}, step)
         job = {"files": check.files, "values": check.values, "feeds": drawn}
         runs = call(pool, run_samples, {**job, "device": check.device, "threads": check.threads}, step, quiet=True)
-        found = call(pool, judge, {"check": check, "before": found, "runs": runs}, step)
+        so_far = call(pool, judge, {"check": check, "before": so_far, "runs": runs}, step)
     progress(step, check.count, check.count)
-    return found
+    return so_far

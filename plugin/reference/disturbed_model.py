@@ -157,7 +157,7 @@ def _disturb_functions(model: ModelProto, direction: float) -> None:
 
 def expand_sigmoid(model: ModelProto) -> None:
     """Replace every Sigmoid by 1 / (1 + exp(-x)), whose relative error is that of exp, in place."""
-    if not any(each.op_type == "Sigmoid" for each in model.graph.node):
+    if not any(node.op_type == "Sigmoid" for node in model.graph.node):
         return
     infer_shapes(model)
     editor = GraphEditor(model.graph)

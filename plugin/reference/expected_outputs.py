@@ -62,10 +62,10 @@ class KnownOutputs:
         key = _digest(feeds)
         if key in self._found:
             return self._found[key]
-        found = compute(feeds)
-        if sum(map(_bytes_of, (*self._found.values(), found))) <= _MOST_KNOWN_BYTES:
-            self._found[key] = found
-        return found
+        outputs = compute(feeds)
+        if sum(map(_bytes_of, (*self._found.values(), outputs))) <= _MOST_KNOWN_BYTES:
+            self._found[key] = outputs
+        return outputs
 
 
 def _digest(feeds: Mapping[str, Array]) -> str:

@@ -39,7 +39,7 @@ def keep_outputs(kept: KeptValues, key: str, run: ReferenceRun, outputs: Referen
 
 
 def _key(key: str, run: ReferenceRun) -> str:
-    bound = [(str(each.spec), each.values) for each in run.bound]
+    bound = [(str(value.spec), value.values) for value in run.bound]
     hashed = hashlib.sha256(f"{run.threads} {run.narrow} {len(run.models)} {bound}\0".encode())
     for name, array in sorted(run.feeds.items()):
         hashed.update(f"{name} {array.dtype} {array.shape}\0".encode())

@@ -104,7 +104,7 @@ class InputSampler:
     def __init__(self, model: ModelProto) -> None:
         self._inputs = model.graph.input
         self._editor = GraphEditor(model.graph)
-        self._noise = {each.name: each for each in noise_of(model)}
+        self._noise = {drawn.name: drawn for drawn in noise_of(model)}
 
     def __call__(self, seed: int, style: Style = USUAL) -> dict[str, Array]:
         """Random inputs by name, the same for the same seed.
@@ -165,8 +165,8 @@ def _sample(
     if not bounds and are_places(name):
         return rising(shape).astype(dtype)
     if not bounds:
-        found = (_bound_among_positions(node, read, editor) for node, read in _readers(editor, name))
-        bounds = [bound for bound in found if bound]
+        bounds_of_readers = (_bound_among_positions(node, read, editor) for node, read in _readers(editor, name))
+        bounds = [bound for bound in bounds_of_readers if bound]
     drawn = _indices(random, max(1, min(bounds, default=2)), shape, style.indices)
     return np.maximum(drawn, int(divides)).astype(dtype)
 

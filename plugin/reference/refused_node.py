@@ -63,13 +63,13 @@ def reason_alone(node: NodeProto, model: ModelProto) -> str:
     editor = GraphEditor(model.graph)
     alone = _model_of(node, editor, model)
     types = {value.name: value.type for value in alone.graph.input}
-    shapes = [static_shape(each) for each in types.values()]
+    shapes = [static_shape(type_of_value) for type_of_value in types.values()]
     known = [shape for shape in shapes if shape is not None]
     if any(True for _ in subgraphs(node)) or len(known) < len(shapes) or sum(map(math.prod, known)) > _MOST_READ:
         return ""
     try:
         reference = OnnxRuntimeReference(alone.SerializeToString(), threads=1, optimises=False, cuts=False)
-        kinds = [each.tensor_type.elem_type for each in types.values()]
+        kinds = [type_of_value.tensor_type.elem_type for type_of_value in types.values()]
         if all(kind in _PLAIN for kind in kinds):
             zeros = (
                 np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind)) for shape, kind in zip(known, kinds, strict=True)
@@ -85,7 +85,7 @@ def reason_alone(node: NodeProto, model: ModelProto) -> str:
 def _model_of(node: NodeProto, editor: GraphEditor, model: ModelProto) -> ModelProto:
     """A model of one node, whose large weights are inputs."""
     graph = GraphProto(name="one", node=[node])
-    for name in dict.fromkeys(each for each in node.input if each):
+    for name in dict.fromkeys(operand for operand in node.input if operand):
         tensor = editor.tensor(name)
         if tensor is not None and math.prod(tensor.dims) <= _VALUES_KEPT:
             graph.initializer.append(tensor)

@@ -125,11 +125,11 @@ def doubts_of(reference: ReferenceModel, runs: Sequence[Sequence[Array]], wanted
         wanted: which outputs matter.
     """
     names, cut = reference.output_names, reference.cut_names
-    found = {name: [run[index] for run in runs] for index, name in enumerate(names) if name in wanted}
-    empty = {name for name, values in found.items() if name in cut and not any(value.size for value in values)}
+    values_by_name = {name: [run[index] for run in runs] for index, name in enumerate(names) if name in wanted}
+    empty = {name for name, values in values_by_name.items() if name in cut and not any(value.size for value in values)}
     return Doubts(
-        tuple(name for name, values in found.items() if name in empty or says_nothing(values)),
-        tuple(name for name, values in found.items() if any(map(count_not_finite, values))),
+        tuple(name for name, values in values_by_name.items() if name in empty or says_nothing(values)),
+        tuple(name for name, values in values_by_name.items() if any(map(count_not_finite, values))),
     )
 
 

@@ -50,14 +50,14 @@ def explaining_wrong_outputs(
         arguments = {"path": path.resolve(), "prepared": prepared, "feeds": feeds}
         try:
             with pool.beside() as single:
-                found = call(single, subnormal_values, arguments, "looking for subnormal numbers")
+                few = call(single, subnormal_values, arguments, "looking for subnormal numbers")
         except SartorError:
             raise error from None
-        if not found:
+        if not few:
             raise
         reason = str(error).partition(";")[0]
         raise CompileError(
-            f"{reason}; {found} numbers below 1.2e-38 (subnormal ones), with which a module computes as with 0; scale "
+            f"{reason}; {few} numbers below 1.2e-38 (subnormal ones), with which a module computes as with 0; scale "
             "the model's numbers, or replace these by 0 before exporting"
         ) from None
 

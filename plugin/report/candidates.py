@@ -81,7 +81,7 @@ def _tried(measurement: Measurement, result: TaskResult, chosen: str | None) -> 
 
 def _spread(samples: tuple[float, ...], scale: float) -> tuple[float, ...]:
     middle = quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
-    return tuple(each * scale for each in (min(samples), *middle, max(samples)))
+    return tuple(seconds * scale for seconds in (min(samples), *middle, max(samples)))
 
 
 def _reason(measurement: Measurement, seconds: float | None, result: TaskResult, chosen: str | None) -> str:

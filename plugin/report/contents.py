@@ -43,7 +43,8 @@ def _model(subject: Subject) -> dict[str, Any]:
         rejections[rejection.task].append(rejection)
     layers = _layers(subject, cases)
     reasons = {
-        each.reason: index for index, each in enumerate({each.reason: each for each in subject.rejections}.values())
+        rejection.reason: index
+        for index, rejection in enumerate({rejection.reason: rejection for rejection in subject.rejections}.values())
     }
     tasks = subject.evidence.tasks
     return {
@@ -63,7 +64,7 @@ def _model(subject: Subject) -> dict[str, Any]:
         "cold": [
             asdict(bar) for (name, state), run in subject.cold.items() for bar in bars_of(f"{name}, {state}", run)
         ],
-        "compared": [asdict(each) for each in plan.compared],
+        "compared": [asdict(compared) for compared in plan.compared],
         "asked": bool(subject.rejections),
     }
 
@@ -120,7 +121,7 @@ def _layer(
         "errors": None if errors is None else {name: _finite(value) for name, value in asdict(errors).items()},
         "live": live,
         "traffic": layer.traffic or None,
-        "inputs": [list(each) for each in layer.inputs],
+        "inputs": [list(input_) for input_ in layer.inputs],
         "reads": [asdict(read) for read in layer.reads],
         "results": [asdict(result) for result in layer.results],
         "weights": [asdict(weight) for weight in layer.weights],

@@ -79,7 +79,7 @@ def compare_plans(first: Plan, second: Plan) -> tuple[Change, ...]:
             nodes = _nodes(layer)
             groups.add_node(nodes[0])
             nx.add_path(groups, nodes)
-    number = {node: index for index, found in enumerate(nx.connected_components(groups)) for node in found}
+    number = {node: index for index, component in enumerate(nx.connected_components(groups)) for node in component}
     layers, adapts = zip(*(_by_group(plan, number) for plan in sides), strict=True)
     order = dict.fromkeys(number[_nodes(layer)[0]] for plan in sides for layer in plan.layers)
     return tuple(
@@ -124,7 +124,7 @@ def _seconds_in_place(layer: LayerChoice) -> float | None:
 
 def _side(layers: Sequence[LayerChoice], adapts: Sequence[AdaptChoice], in_place: bool) -> Side:
     taken = [_seconds_in_place(layer) if in_place else layer.seconds for layer in layers]
-    known = [each for each in taken if each is not None]
+    known = [digest for digest in taken if digest is not None]
     conversions = sum((adapt.in_place if in_place else adapt.seconds) or adapt.seconds or 0.0 for adapt in adapts)
     seconds = sum(known) if len(known) == len(taken) and layers else None
     return Side(tuple(layer.layer for layer in layers), tuple(layer.variant for layer in layers), seconds, conversions)

@@ -61,9 +61,20 @@ def read_evidence(store: Store, plan: Plan, tasks: Iterable[str]) -> Evidence:
     if not places:
         return Evidence()
     own, runtime = host().key, runtime_key()
-    here = {each for each in places if (processor_of(each[0]), each[1]) == (own, runtime)}
+    here = {
+        place_measured
+        for place_measured in places
+        if (processor_of(place_measured[0]), place_measured[1]) == (own, runtime)
+    }
     chosen = {(layer.task, layer.variant) for layer in plan.layers}
-    place = max(places, key=lambda each: (_share(chosen, places[each]), each in here, _newest(places[each])))
+    place = max(
+        places,
+        key=lambda place_of_times: (
+            _share(chosen, places[place_of_times]),
+            place_of_times in here,
+            _newest(places[place_of_times]),
+        ),
+    )
     latest = _of_latest_calls(places[place])
     results = {result.variants[0].key.task: result for result in _on_each_device(latest)}
     measured = {} if limit is None else {limit.case.key: _by_name(results.get(limit.case.key))}

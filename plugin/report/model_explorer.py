@@ -71,7 +71,7 @@ def _node(index: int, layer: NetworkLayer, choice: LayerChoice | None) -> dict[s
         "namespace": namespace,
         "attrs": [{"key": key, "value": value} for key, value in facts.items()],
         "incomingEdges": [_edge(source, result, slot) for slot, (source, result) in enumerate(layer.inputs)],
-        "outputsMetadata": [_output(each, tensor.type, tensor.form) for each, tensor in enumerate(layer.results)],
+        "outputsMetadata": [_output(number, tensor.type, tensor.form) for number, tensor in enumerate(layer.results)],
     }
 
 

@@ -75,8 +75,8 @@ def json_text(data: object) -> str:
 def embedded(data: object) -> str:
     """JSON that may stand in a script element of HTML, whatever texts it contains."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for each, escape in _ESCAPED.items():
-        text = text.replace(each, escape)
+    for letter, escape in _ESCAPED.items():
+        text = text.replace(letter, escape)
     return text
 
 

@@ -52,7 +52,7 @@ def _warn(doubts: Doubts) -> None:
             "give samples of what the network will see with --calibration",
             name,
         )
-    for name in (each for each in doubts.not_finite if each not in doubts.unchecked):
+    for name in (output for output in doubts.not_finite if output not in doubts.unchecked):
         _LOG.warning(
             "output '%s' holds NaN or infinities on the samples: of these it is only checked that the module has them",
             name,

@@ -38,14 +38,16 @@ def make_feeds(
     Raises:
         UsageError: if a source is for an unknown input, a file cannot be read, or a shape is not known.
     """
-    for each in bound:
-        if each.spec.name in sources:
-            raise UsageError(f"input '{each.spec.name}' was bound to {each.text} at compile time; leave its value out")
+    for value in bound:
+        if value.spec.name in sources:
+            raise UsageError(
+                f"input '{value.spec.name}' was bound to {value.text} at compile time; leave its value out"
+            )
     if unknown := sorted(set(sources) - {spec.name for spec in specs}):
         names = ", ".join(spec.name for spec in specs)
         raise UsageError(f"the model has no input '{unknown[0]}'; its inputs are {names}")
     random = np.random.default_rng(_SEED)
-    drawn = {each.name: each for each in noise}
+    drawn = {drawn.name: drawn for drawn in noise}
     return {spec.name: _value(spec, sources.get(spec.name, RANDOM), random, drawn.get(spec.name)) for spec in specs}
 
 

@@ -77,8 +77,8 @@ class _SampleFile:
         return self.inputs[0].count
 
     def since(self, start: int) -> Iterator[Mapping[str, Array]]:
-        names = [each.spec.name for each in self.inputs]
-        for arrays in zip(*(each.since(start) for each in self.inputs), strict=True):
+        names = [input_.spec.name for input_ in self.inputs]
+        for arrays in zip(*(input_.since(start) for input_ in self.inputs), strict=True):
             yield dict(zip(names, arrays, strict=True))
 
 
@@ -105,7 +105,7 @@ class Samples:
         if not specs:
             raise UsageError(f"the model has no inputs, so there is nothing that '{path}' could hold")
         paths = _files_of(path) if path.is_dir() else [path]
-        return Samples(tuple(_opened(each, specs) for each in paths))
+        return Samples(tuple(_opened(path, specs) for path in paths))
 
     def __len__(self) -> int:
         return sum(file.count for file in self._files)
@@ -160,8 +160,8 @@ def _checked(spec: TensorSpec, stored: StoredArray) -> _Input:
         raise UsageError(f"{place} expects {spec}, but the array's element type is {stored.dtype}")
     shape, count = _sample_shape(spec, stored.shape)
     if shape is None:
-        found = list(stored.shape)
-        raise UsageError(f"{place} expects {spec}, alone or after a sample axis, but the array's shape is {found}")
+        sizes = list(stored.shape)
+        raise UsageError(f"{place} expects {spec}, alone or after a sample axis, but the array's shape is {sizes}")
     if count < 1:
         raise UsageError(f"{place} expects at least one sample, but the array's shape is {list(stored.shape)}")
     if stored.fortran and count > 1 and math.prod(shape) > 1:
@@ -185,9 +185,9 @@ def _sample_shape(spec: TensorSpec, shape: tuple[int, ...]) -> tuple[tuple[int, 
 
 def _check_counts(path: Path, inputs: Sequence[_Input]) -> None:
     first = inputs[0]
-    for each in inputs:
-        if each.count != first.count:
+    for input_ in inputs:
+        if input_.count != first.count:
             raise UsageError(
-                f"'{path}': input '{each.spec.name}' has {each.count} samples, but {first.count} were expected, "
+                f"'{path}': input '{input_.spec.name}' has {input_.count} samples, but {first.count} were expected, "
                 f"as '{first.spec.name}' has"
             )

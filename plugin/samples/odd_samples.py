@@ -47,10 +47,10 @@ def extents(feeds: Mapping[str, Array]) -> dict[str, Extent]:
     }
 
 
-def united(each: Sequence[Mapping[str, Extent]]) -> dict[str, Extent]:
+def united(samples: Sequence[Mapping[str, Extent]]) -> dict[str, Extent]:
     """The extents of inputs over all samples."""
     whole: dict[str, Extent] = {}
-    for sample in each:
+    for sample in samples:
         whole |= {name: whole.get(name, extent) | extent for name, extent in sample.items()}
     return whole
 

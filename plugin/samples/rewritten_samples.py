@@ -56,11 +56,11 @@ class RewriteCheck:
         if self._is_done or not self.imported.has_definitions:
             return
         self._is_done = True
-        found = None if self._begun is None else self._begun.value()
-        if isinstance(found, WorkerError):
-            raise found.error
+        result = None if self._begun is None else self._begun.value()
+        if isinstance(result, WorkerError):
+            raise result.error
         # What was disturbed or died is tried again, where that is told.
-        checked = found if found is not None else call(self.pool, checked_rewrites, self._job, _STEP)
+        checked = result if result is not None else call(self.pool, checked_rewrites, self._job, _STEP)
         nothing = () if checked.is_compared else (_NOTHING,)
         for reason in checked.reasons or nothing:
             name = self.imported.path.name

@@ -134,7 +134,7 @@ def check_shapes(imported: ImportedModel, given: Path, shapes: Iterable[Mapping[
 
 def _digest(path: Path) -> str:
     """Hash of the files' names and contents."""
-    paths: Sequence[Path] = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    paths: Sequence[Path] = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
     hashed = hashlib.sha256()
     for each in paths:
         hashed.update(f"{each.name}\0{each.stat().st_size}\0".encode(errors="surrogateescape"))

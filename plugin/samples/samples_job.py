@@ -43,18 +43,18 @@ def look_at(prepared: Path | bytes, source: SampleSource) -> Look:
     model = prepared_model(prepared)
     names = dependent_outputs(model)
     seen: list[Mapping[str, Extent]] = []
-    found: list[list[Array]] = []
+    arrays_of_all: list[list[Array]] = []
     try:
         reference = ReferenceModel(prepared)
         for feeds in itertools.islice(source.since(0), _MOST_LOOKED_AT):
             seen.append(extents(feeds))
-            found.append(reference(feeds))
+            arrays_of_all.append(reference(feeds))
     except SartorError:
         return Look()
-    doubts = doubts_of(reference, found, names)
-    outputs = {name: [arrays[index] for arrays in found] for index, name in enumerate(reference.output_names)}
+    doubts = doubts_of(reference, arrays_of_all, names)
+    outputs = {name: [arrays[index] for arrays in arrays_of_all] for index, name in enumerate(reference.output_names)}
     varying = {name: values for name, values in outputs.items() if name in names}
-    return Look(doubts, len(found), oddities(united(seen), varying, doubts.unchecked))
+    return Look(doubts, len(arrays_of_all), oddities(united(seen), varying, doubts.unchecked))
 
 
 def measured_on_itself(

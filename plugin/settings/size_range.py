@@ -63,14 +63,14 @@ def read_open_shapes(name: str, value: object) -> OpenShapes:
         UsageError: if a shape is not valid; the message names the setting and the input.
     """
     expected = "a mapping of input names to shapes, for example {'input_ids': (1, '1..512')}"
-    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise refusal(name, value, expected)
     return {
-        each: tuple(_size(f"{name}[{each!r}]", size) for size in several(f"{name}[{each!r}]", shape, "sizes"))
-        for each, shape in value.items()
+        key: tuple(_size(f"{name}[{key!r}]", size) for size in several(f"{name}[{key!r}]", shape, "sizes"))
+        for key, shape in value.items()
     }
 
 
 def _size(name: str, value: object) -> int | SizeRange:
-    found = SizeRange.parse(value) if isinstance(value, str) else value
-    return found if isinstance(found, SizeRange) else whole_number(name, value, 0)
+    size = SizeRange.parse(value) if isinstance(value, str) else value
+    return size if isinstance(size, SizeRange) else whole_number(name, value, 0)

@@ -66,16 +66,18 @@ class StatePattern:
         if not reading:
             raise UsageError(f"--state {self}: the model has no input '{self.input}'; its inputs are {_listed(inputs)}")
         both = _expression(self.output, self.input)
-        found = [(one, other) for one in fitting for other in reading if both.fullmatch(f"{one}{_BETWEEN}{other}")]
+        pairs_found = [
+            (one, other) for one in fitting for other in reading if both.fullmatch(f"{one}{_BETWEEN}{other}")
+        ]
         for kind, names, position in (("output", fitting, 0), ("input", reading, 1)):
-            alone = [name for name in names if name not in {pair[position] for pair in found}]
+            alone = [name for name in names if name not in {pair[position] for pair in pairs_found}]
             if alone and (self.output, self.input)[position] != _ANY:
                 other = ("inputs", reading) if position == 0 else ("outputs", fitting)
                 raise UsageError(
                     f"--state {self}: the {kind} '{alone[0]}' has no counterpart among the {other[0]} "
                     f"{_listed(other[1])}; name the states one by one, or with a pattern that fits them alone"
                 )
-        return found
+        return pairs_found
 
 
 def _expression(pattern: str, same: str = "") -> re.Pattern[str]:

@@ -41,10 +41,10 @@ def whole_number(name: str, value: object, least: int, most: int | None = None) 
     expected = f"an integer of {least} or more" if most is None else f"an integer from {least} to {most}"
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise refusal(name, value, expected)
-    found = operator.index(value)
-    if found < least or (most is not None and found > most):
+    integer = operator.index(value)
+    if integer < least or (most is not None and integer > most):
         raise refusal(name, value, expected)
-    return found
+    return integer
 
 
 def number(name: str, value: object, expected: str, accepts: Callable[[float], bool]) -> float:
@@ -56,12 +56,12 @@ def number(name: str, value: object, expected: str, accepts: Callable[[float], b
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise refusal(name, value, expected)
     try:
-        found = float(value)
+        real = float(value)
     except OverflowError:
         raise refusal(name, value, expected) from None
-    if math.isnan(found) or not accepts(found):
+    if math.isnan(real) or not accepts(real):
         raise refusal(name, value, expected)
-    return found
+    return real
 
 
 def fraction(name: str, value: object, expected: str) -> float:
@@ -84,9 +84,9 @@ def choice(name: str, value: object, choices: type[_Choice]) -> _Choice:
     Raises:
         UsageError: if it is not; the message names the field and the choices.
     """
-    for each in choices:
-        if value is each or (isinstance(value, str) and value == each.value):
-            return each
+    for option in choices:
+        if value is option or (isinstance(value, str) and value == option.value):
+            return option
     raise refusal(name, value, f"one of {', '.join(choices)}")
 
 
@@ -149,9 +149,9 @@ def input_values(name: str, value: object) -> dict[str, tuple[bool | int | float
     Raises:
         UsageError: if a value is not a finite number; the message names the field and the input.
     """
-    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise refusal(name, value, "a mapping of input names to values, for example {'sr': 16000}")
-    return {each: _elements(f"{name}[{each!r}]", given) for each, given in value.items()}
+    return {key: _elements(f"{name}[{key!r}]", given) for key, given in value.items()}
 
 
 def _elements(name: str, value: object) -> tuple[bool | int | float, ...]:
@@ -159,10 +159,12 @@ def _elements(name: str, value: object) -> tuple[bool | int | float, ...]:
     if isinstance(value, str):
         return tuple(_read_element(name, part.strip(), expected) for part in value.split(","))
     single = isinstance(value, (bool, numbers.Real, SupportsIndex)) and not isinstance(value, Iterable)
-    found = tuple(_element(name, each, expected) for each in ((value,) if single else several(name, value, expected)))
-    if not found:
+    elements = tuple(
+        _element(name, item, expected) for item in ((value,) if single else several(name, value, expected))
+    )
+    if not elements:
         raise refusal(name, value, "one value or more")
-    return found
+    return elements
 
 
 def _read_element(name: str, text: str, expected: str) -> bool | int | float:
@@ -191,9 +193,9 @@ def input_shapes(name: str, value: object) -> dict[str, tuple[int, ...]]:
         UsageError: if a shape is not valid; the message names the field and the input.
     """
     expected = "a mapping of input names to shapes, for example {'data': (1, 3, 224, 224)}"
-    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise refusal(name, value, expected)
     return {
-        each: tuple(whole_number(f"{name}[{each!r}]", size, 0) for size in several(f"{name}[{each!r}]", shape, "sizes"))
-        for each, shape in value.items()
+        key: tuple(whole_number(f"{name}[{key!r}]", size, 0) for size in several(f"{name}[{key!r}]", shape, "sizes"))
+        for key, shape in value.items()
     }

@@ -66,14 +66,14 @@ def open_places(base: CompileConfig, targets: Sequence[Target], stack: ExitStack
         return {str(target): _elsewhere(replace(base, target=target), stack) for target in targets}
     end = TimeBudget.of(base.time_budget).patience
     pool, directory = stack.enter_context(open_workspace(targets[0], base.jobs, end=end))
-    for each in targets[1:]:
-        check_target(each, pool)
+    for target in targets[1:]:
+        check_target(target, pool)
     places, stores = {}, dict[str | None, Store]()
-    for each in targets:
-        hardware = own_hardware(each.device)
+    for target in targets:
+        hardware = own_hardware(target.device)
         if hardware not in stores:
             stores[hardware] = stack.enter_context(Store.open(base.database, goes_on=True, hardware=hardware))
-        places[str(each)] = Place(replace(base, target=each), pool, directory, stores[hardware], Machines())
+        places[str(target)] = Place(replace(base, target=target), pool, directory, stores[hardware], Machines())
     return places
 
 

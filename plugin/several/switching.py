@@ -132,11 +132,11 @@ def _check(config: CompileConfig) -> None:
         )
 
 
-def _make(found: Candidacy, config: CompileConfig, bench: Bench, folder: Path) -> Made:
+def _make(candidacy: Candidacy, config: CompileConfig, bench: Bench, folder: Path) -> Made:
     """Tune one plan, and check it in a module of its own."""
     own = bench.directory / config.objective
     own.mkdir()
-    tuned = tune_network(found, config, replace(bench, directory=own), folder, whole=False)
+    tuned = tune_network(candidacy, config, replace(bench, directory=own), folder, whole=False)
     refined, run = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, tuned))
     return Made(tuned, refined, run.error)
 
@@ -225,7 +225,7 @@ def _joined(
     name = bench.directory / "switching"
     weights = None if config.external_weights is None else name.with_suffix(".irpa")
     files = NetFiles(name.with_suffix(".vmfb"), weights)
-    nets = [SplitNetwork(each.recipe.graph, each.recipe.variants, imported.ranges) for each in (first, later)]
+    nets = [SplitNetwork(made.recipe.graph, made.recipe.variants, imported.ranges) for made in (first, later)]
     arguments = {
         "net": SwitchingNetwork(*nets),
         "weights": imported.weights,
@@ -253,11 +253,11 @@ def manifest_of(first: Recipe, later: Recipe, imported: ImportedModel, config: C
 def _memory(first: Made, later: Made, counts: tuple[int, int]) -> int | None:
     """Bytes of both plans' weights, and of what the larger one computes with; None if a plan's are not known."""
     others = []
-    for each in (first, later):
-        memory = each.refined.profiled.memory
+    for made in (first, later):
+        memory = made.refined.profiled.memory
         if memory is None:
             return None
-        others.append(memory - each.weight_bytes)
+        others.append(memory - made.weight_bytes)
     return sum(counts) + max(others)
 
 

@@ -61,8 +61,8 @@ def foreign_part(content: Content, file: io.FileIO | None = None) -> str | None:
 
 def part_of(content: Content, name: str) -> memoryview | None:
     """The bytes of a part of an archive that is not damaged; None if it has no such part."""
-    found = next((part for part in _parts(content) if part.name == name), None)
-    return None if found is None else _content(memoryview(content), found)
+    part_named = next((part for part in _parts(content) if part.name == name), None)
+    return None if part_named is None else _content(memoryview(content), part_named)
 
 
 def _parts(content: Content, file: io.FileIO | None = None) -> list[Part]:

@@ -92,4 +92,4 @@ def values_text(values: Sequence[Number]) -> str:
 
 def bound_feeds(bound: Sequence[BoundInput]) -> dict[str, Array]:
     """The values by name, to be fed to the original model."""
-    return {each.spec.name: each.array for each in bound}
+    return {value.spec.name: value.array for value in bound}

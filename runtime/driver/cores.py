@@ -93,8 +93,8 @@ def allowed_cpus() -> set[int]:
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """Processors' worth of time that the process's groups may take together, by the tightest limit of those that it is
     in and of those around them; None if nothing limits it."""
-    found = [quota for folder, kind in _group_folders(root) if (quota := _quota_of(folder, kind)) is not None]
-    return min(found, default=None)
+    quotas = [quota for folder, kind in _group_folders(root) if (quota := _quota_of(folder, kind)) is not None]
+    return min(quotas, default=None)
 
 
 def _core_of(cpu: int, root: Path) -> tuple[str, str]:
@@ -153,15 +153,15 @@ def _is_within(path: str, folder: str) -> bool:
 
 def _mounts(kind: str, root: Path) -> list[tuple[Path, str]]:
     """Where a hierarchy with the controller is mounted, and which part of it."""
-    found = []
+    mounts = []
     for line in (_text(root / _MOUNTS) or "").splitlines():
         before, dash, after = line.partition(" - ")
         fields, described = before.split(), after.split()
         if not dash or len(fields) < 5 or not described or described[0] != kind:
             continue
         if kind == _UNIFIED or _QUOTA in described[-1].split(","):
-            found.append((root / fields[4].lstrip("/"), fields[3]))
-    return found or [(root / each, "/") for each in _USUAL_MOUNTS[kind]]
+            mounts.append((root / fields[4].lstrip("/"), fields[3]))
+    return mounts or [(root / mount, "/") for mount in _USUAL_MOUNTS[kind]]
 
 
 def _quota_of(folder: Path, kind: str) -> float | None:
@@ -180,12 +180,12 @@ def _quota_of(folder: Path, kind: str) -> float | None:
 
 def _listed(text: str | None) -> set[int]:
     """The numbers of a list such as ``0-3,8``."""
-    found = set[int]()
+    numbers = set[int]()
     for part in (text or "").split(","):
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
-            found.update(range(int(first), int(last or first) + 1))
-    return found
+            numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def _number(path: Path) -> int | None:

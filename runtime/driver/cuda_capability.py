@@ -23,12 +23,12 @@ def compute_capability(number: int = 0) -> tuple[int, int]:
         driver = ctypes.CDLL(_LIBRARY)
     except OSError as error:
         raise DeviceError(f"no GPU of CUDA is found: {error}; name the architecture, for example sm_80") from None
-    device, found = ctypes.c_int(), (ctypes.c_int(), ctypes.c_int())
+    device, capability = ctypes.c_int(), (ctypes.c_int(), ctypes.c_int())
     _call(driver, "cuInit", 0)
     _call(driver, "cuDeviceGet", ctypes.byref(device), number)
-    for value, attribute in zip(found, (_MAJOR, _MINOR), strict=True):
+    for value, attribute in zip(capability, (_MAJOR, _MINOR), strict=True):
         _call(driver, "cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
-    return found[0].value, found[1].value
+    return capability[0].value, capability[1].value
 
 
 def _call(driver: ctypes.CDLL, function: str, *arguments: object) -> None:

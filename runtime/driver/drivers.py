@@ -47,13 +47,13 @@ def driver_devices(driver: str) -> list[DriverDevice]:
         DeviceError: if the driver's library is not installed or does not work.
     """
     try:
-        found = rt.get_cached_hal_driver(driver).query_available_devices()
+        devices = rt.get_cached_hal_driver(driver).query_available_devices()
     except NATIVE_ERRORS as error:
         raise DeviceError(f"no {driver} device can be used: {reason(error)}") from None
-    return [DriverDevice(device["device_id"], device["path"], device["name"]) for device in found]
+    return [DriverDevice(device["device_id"], device["path"], device["name"]) for device in devices]
 
 
-def open_gpu(label: str, driver: str, found: DriverDevice) -> NativeDevice:
+def open_gpu(label: str, driver: str, driver_device: DriverDevice) -> NativeDevice:
     """Open one of a driver's devices; ``label`` names it in errors.
 
     Raises:
@@ -61,8 +61,8 @@ def open_gpu(label: str, driver: str, found: DriverDevice) -> NativeDevice:
     """
     try:
         with CalmedThreads():
-            device = rt.get_cached_hal_driver(driver).create_device(found.identifier)
+            device = rt.get_cached_hal_driver(driver).create_device(driver_device.identifier)
     except NATIVE_ERRORS as error:
         raise DeviceError(f"the device '{label}' cannot be opened: {reason(error)}") from None
-    software = found.name.startswith(SOFTWARE_GPUS) and bool(thread_times())
+    software = driver_device.name.startswith(SOFTWARE_GPUS) and bool(thread_times())
     return NativeDevice(device, label, host_memory=False, blocking=False, software=software)

@@ -73,7 +73,9 @@ class NoiseSource:
     def __init__(self, noise: Sequence[Noise], seed: int | None) -> None:
         self._noise = noise
         self._lock = threading.Lock()
-        self._random = {each.name: _generator(each, index, seed) for index, each in enumerate(noise)}
+        self._random = {
+            input_of_noise.name: _generator(input_of_noise, index, seed) for index, input_of_noise in enumerate(noise)
+        }
 
     def completed(self, feeds: Mapping[str, Any], specs: Sequence[TensorSpec]) -> Mapping[str, Any]:
         """The inputs with noise for those that are missing.

@@ -100,7 +100,7 @@ class Program:
 
         The call raises as ``invoke``.
         """
-        found, arguments, nothing = self._function(function), rt.VmVariantList(len(views)), rt.VmVariantList(0)
+        callee, arguments, nothing = self._function(function), rt.VmVariantList(len(views)), rt.VmVariantList(0)
         for view in views:
             arguments.push_ref(view.ref)
 
@@ -108,7 +108,7 @@ class Program:
             self.device.check_process()
             try:
                 with self.device.waiting():
-                    self._context.invoke(found, arguments, nothing)
+                    self._context.invoke(callee, arguments, nothing)
             except NATIVE_ERRORS as error:
                 raise DeviceError(f"running '{function}' on '{self.device}' failed: {reason(error)}") from None
 

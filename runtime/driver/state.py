@@ -55,7 +55,7 @@ def check_states(states: Sequence[State], inputs: Sequence[TensorSpec], outputs:
         ValueError: if one is not.
     """
     given, taken = {spec.name: spec for spec in outputs}, {spec.name: spec for spec in inputs}
-    for kind, names in (("input", [each.input for each in states]), ("output", [each.output for each in states])):
+    for kind, names in (("input", [state.input for state in states]), ("output", [state.output for state in states])):
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"the {kind} '{twice}' is in two states")
     counted = set(_counted(outputs))

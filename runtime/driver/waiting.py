@@ -103,7 +103,7 @@ def busiest_seconds(run: Callable[[], None]) -> float:
     own, before = threading.get_native_id(), thread_times()
     run()
     taken = {thread: seconds - before.get(thread, 0.0) for thread, seconds in thread_times().items()}
-    return max((taken[each] for each in taken if each != own and computes(each)), default=0.0)
+    return max((taken[thread] for thread in taken if thread != own and computes(thread)), default=0.0)
 
 
 def computes(thread: int) -> bool:
@@ -142,21 +142,21 @@ def _is_ready(thread: int) -> bool:
 
 def thread_times() -> dict[int, float]:
     """Seconds that each thread of this process has computed, by its number; empty where the system does not tell."""
-    found: dict[int, float] = {}
+    times: dict[int, float] = {}
     for path in _TASKS.glob("[0-9]*"):
         try:
-            found[int(path.name)] = int((path / "schedstat").read_text().split()[0]) * 1e-9
+            times[int(path.name)] = int((path / "schedstat").read_text().split()[0]) * 1e-9
         except (OSError, ValueError, IndexError):
             # The thread has ended, or the kernel counts nothing.
             continue
-    return found
+    return times
 
 
 def _calm(thread: int) -> None:
     _calmed.add(thread)
-    found, wanted = niceness(thread), min(os.getpriority(os.PRIO_PROCESS, 0) + _NICER, _NICEST)
+    present, wanted = niceness(thread), min(os.getpriority(os.PRIO_PROCESS, 0) + _NICER, _NICEST)
     try:
-        if found is not None and found < wanted:
+        if present is not None and present < wanted:
             os.setpriority(os.PRIO_PROCESS, thread, wanted)
     except OSError:
         # It has ended.

@@ -22,20 +22,20 @@ _SAMPLE_BYTES = 4096
 
 def write_checksums(path: Path, files: Mapping[str, Path]) -> None:
     """Write the checksums of weight files by their scopes, to be packed as ``PART``."""
-    found = {scope: checksum(file) for scope, file in files.items()}
+    checksums = {scope: checksum(file) for scope, file in files.items()}
     for scope, file in files.items():
         with file.open("rb") as opened:
-            found[scope + _SAMPLED] = _of_samples(opened.fileno())
-    path.write_text(json.dumps(found, sort_keys=True), encoding="ascii")
+            checksums[scope + _SAMPLED] = _of_samples(opened.fileno())
+    path.write_text(json.dumps(checksums, sort_keys=True), encoding="ascii")
 
 
 def read_checksums(content: memoryview | None) -> dict[str, str]:
     """The checksums by scope in the content of ``PART``; none if a module has no such part, or an unknown one."""
     try:
-        found = json.loads(bytes(content or b"{}"))
+        checksums = json.loads(bytes(content or b"{}"))
     except (ValueError, RecursionError):
         return {}
-    return {scope: str(value) for scope, value in found.items()} if isinstance(found, dict) else {}
+    return {scope: str(value) for scope, value in checksums.items()} if isinstance(checksums, dict) else {}
 
 
 def checksum(path: Path) -> str:
@@ -96,7 +96,7 @@ def _of_samples(handle: int) -> str:
     else:
         step = (size - _SAMPLE_BYTES) / (_SAMPLES - 1)
         places, length = [int(number * step) for number in range(_SAMPLES)], _SAMPLE_BYTES
-    found = zlib.crc32(str(size).encode())
+    digest = zlib.crc32(str(size).encode())
     for place in places:
-        found = zlib.crc32(os.pread(handle, length, place), found)
-    return f"{found:08x}"
+        digest = zlib.crc32(os.pread(handle, length, place), digest)
+    return f"{digest:08x}"

@@ -121,12 +121,12 @@ def checked(read: Read[T], check: Callable[[T], object]) -> Read[T]:
     """What ``read`` expects, if ``check`` raises no ``ValueError``."""
 
     def read_and_check(value: object, where: str) -> T:
-        found = read(value, where)
+        read_value = read(value, where)
         try:
-            check(found)
+            check(read_value)
         except ValueError as error:
             raise FieldError(where, str(error)) from None
-        return found
+        return read_value
 
     return read_and_check
 

@@ -46,9 +46,9 @@ class Place:
             FieldError: if they are not those of a place.
         """
         fields = Fields(content, where)
-        found = Place(fields.take("input", text), fields.take("axis", _SIZE), fields.take("offset", whole, 0))
+        place = Place(fields.take("input", text), fields.take("axis", _SIZE), fields.take("offset", whole, 0))
         fields.end()
-        return found
+        return place
 
     def __str__(self) -> str:
         """The dimension as messages name it."""
@@ -83,10 +83,10 @@ class OpenSize:
         """
         fields = Fields(content, where)
         name = fields.take("name", text)
-        least, most, multiple = (fields.take(each, _SIZE) for each in ("least", "most", "multiple"))
-        found = OpenSize(name, least, most, multiple, fields.take("places", listed(Place.read)))
+        least, most, multiple = (fields.take(field_name, _SIZE) for field_name in ("least", "most", "multiple"))
+        size_read = OpenSize(name, least, most, multiple, fields.take("places", listed(Place.read)))
         fields.end()
-        return found
+        return size_read
 
     def __str__(self) -> str:
         """The name and the range."""
@@ -108,8 +108,8 @@ class OpenSize:
         Raises:
             UsageError: if not; the message names the inputs and the range.
         """
-        found = {place: shapes[place.input][place.axis] - place.offset for place in self.places}
-        (first, size), *others = found.items()
+        sizes = {place: shapes[place.input][place.axis] - place.offset for place in self.places}
+        (first, size), *others = sizes.items()
         for place, other in others:
             if other != size:
                 raise UsageError(f"'{self.name}' is {size} in {first} and {other} in {place}; give both the same size")

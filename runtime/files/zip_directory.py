@@ -59,10 +59,10 @@ def read_directory(read: Read, size: int) -> list[Part]:
     first = max(size - _END.size - _MOST_COMMENT, 0)
     end = max(size - _END.size, 0)
     if bytes(read(end, len(_END_MARK))) != _END_MARK:
-        found = bytes(read(first, size - first)).rfind(_END_MARK)
-        if found < 0:
+        mark = bytes(read(first, size - first)).rfind(_END_MARK)
+        if mark < 0:
             raise ValueError("the archive has no end")
-        end = first + found
+        end = first + mark
     _, length, begin, _ = _unpacked(_END, read, end, _END_MARK)
     place = end - _PLACE.size
     if place >= 0 and bytes(read(place, len(_PLACE_MARK))) == _PLACE_MARK:
@@ -111,13 +111,13 @@ def _long(extra: bytes, packed: int, size: int, begin: int) -> tuple[int, int]:
         at += _FIELD.size
         if kind == _LONG_SIZES:
             values = [int.from_bytes(extra[index : index + 8], "little") for index in range(at, at + length, 8)]
-            wanted = [each == _IN_FIELD for each in (size, packed, begin)]
+            wanted = [field_value == _IN_FIELD for field_value in (size, packed, begin)]
             if sum(wanted) > len(values) or length % 8 or at + length > len(extra):
                 break
-            found = iter(values)
+            left = iter(values)
             size, _, begin = (
-                next(found) if is_wanted else each
-                for each, is_wanted in zip((size, packed, begin), wanted, strict=True)
+                next(left) if is_wanted else field_value
+                for field_value, is_wanted in zip((size, packed, begin), wanted, strict=True)
             )
             return size, begin
         at += length

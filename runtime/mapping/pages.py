@@ -128,10 +128,10 @@ def view(address: int, size: int, owner: object) -> memoryview:
 
 
 def _mapped(address: int | None, size: int, protection: int, flags: int, handle: int) -> int:
-    found = _C.mmap(address, size, protection, flags, handle, 0)
-    if found is None or found == _FAILED:
+    mapped = _C.mmap(address, size, protection, flags, handle, 0)
+    if mapped is None or mapped == _FAILED:
         _check(-1)
-    return int(found)
+    return int(mapped)
 
 
 def _check(result: int) -> None:

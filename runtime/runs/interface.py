@@ -64,7 +64,7 @@ class Interface:
         """Outputs that are as large as they can be, with those that count what is valid of them."""
         self._positions = {spec.name: index for index, spec in enumerate(self._signature.outputs)}
         self._names = {spec.name for spec in self._signature.inputs}
-        self._varying = _varying([each.inputs for each in signatures])
+        self._varying = _varying([signature.inputs for signature in signatures])
 
     def inputs(self) -> list[NodeArg]:
         """The inputs in order; a size in which plans differ is None."""
@@ -176,7 +176,7 @@ class Interface:
 def _varying(inputs: Sequence[Sequence[TensorSpec]]) -> list[list[TensorSpec]]:
     """Of each signature's inputs those that have another shape in another one."""
     return [
-        [spec for spec, *others in zip(own, *inputs, strict=True) if {spec.shape} != {each.shape for each in others}]
+        [spec for spec, *others in zip(own, *inputs, strict=True) if {spec.shape} != {other.shape for other in others}]
         for own in inputs
     ]
 

@@ -97,7 +97,7 @@ class KeptCaches:
 
     def apart(self, outputs: Sequence[DeviceArray]) -> list[DeviceArray]:
         """Outputs of a call, which may have given a cache's memory as an output too, with copies of these."""
-        return [upload(each.to_host(), each.device) if self._is_shared(each) else each for each in outputs]
+        return [upload(output.to_host(), output.device) if self._is_shared(output) else output for output in outputs]
 
     def _is_shared(self, array: DeviceArray) -> bool:
         if not self._shared or not array.nbytes:
@@ -125,13 +125,13 @@ class KeptCaches:
         """
         first, *views = self._program.invoke(self._entry + STATES_SUFFIX, [])
         length = self._length(first)
-        found: dict[str, Array] = {}
+        caches: dict[str, Array] = {}
         for view, spec, axis in zip(views, self._specs, self._axes, strict=True):
             others = spec.shape[:axis] + spec.shape[axis + 1 :]
             kept = TensorSpec(spec.name, spec.dtype, (self.most, *others))
             live = from_view(view, self._program.device, kept).to_host()[:length]
-            found[spec.name] = np.moveaxis(live, 0, axis).copy()
-        return found
+            caches[spec.name] = np.moveaxis(live, 0, axis).copy()
+        return caches
 
     def restore(self, saved: Mapping[str, Array]) -> None:
         """Let the next call follow other positions.
@@ -154,7 +154,7 @@ class KeptCaches:
             self.reset()
             return
         moved = [np.moveaxis(array, axis, 0) for array, axis in zip(arrays, self._axes, strict=True)]
-        views = [upload(np.ascontiguousarray(each), self._program.device).view for each in moved]
+        views = [upload(np.ascontiguousarray(array), self._program.device).view for array in moved]
         self._program.invoke(self._entry + RESTORE_SUFFIX, views)
         self._take_huge_pages()
 

@@ -105,4 +105,4 @@ def given_states(saved: Mapping[str, Array], names: Sequence[str]) -> list[Array
 
 
 def _share(array: DeviceArray, held: Sequence[Array]) -> bool:
-    return array.shares_host_memory and any(np.may_share_memory(array.to_host(), each) for each in held)
+    return array.shares_host_memory and any(np.may_share_memory(array.to_host(), array_held) for array_held in held)

@@ -47,7 +47,7 @@ class PassingProgram:
             raise self._states.explained(error) from None
         kept, specs = self._states.save(), self._own.outputs
         apart = self._states.apart(
-            [from_view(each, self.device, spec) for each, spec in zip(given, specs, strict=True)]
+            [from_view(view, self.device, spec) for view, spec in zip(given, specs, strict=True)]
         )
         by_name = {spec.name: array.view for spec, array in zip(specs, apart, strict=True)}
         by_name |= {output: upload(kept[input], self.device).view for output, input in self._outputs.items()}

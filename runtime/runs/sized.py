@@ -72,7 +72,7 @@ class OpenShapes:
                 if inputs[number][place] - extra != size:
                     return None
             chosen.append(size)
-        return tuple([tuple([_evaluated(*each, chosen) for each in shape]) for shape in self._given])
+        return tuple([tuple([_evaluated(*expression, chosen) for expression in shape]) for shape in self._given])
 
 
 _Place = tuple[int, int, int]

@@ -65,11 +65,11 @@ class SmallRuns:
         """
         if feeds.keys() != self._names:
             check_names(self._specs, list(feeds))
-        found = [plain_array(feeds[spec.name], f"input '{spec.name}'") for spec in self._specs]
-        for spec, array in zip(self._specs, found, strict=True):
+        arrays = [plain_array(feeds[spec.name], f"input '{spec.name}'") for spec in self._specs]
+        for spec, array in zip(self._specs, arrays, strict=True):
             check_array(spec, array.dtype, array.shape)
-        self._limits.check(zip((spec.name for spec in self._specs), found, strict=True))
-        return found
+        self._limits.check(zip((spec.name for spec in self._specs), arrays, strict=True))
+        return arrays
 
     def run(self, arrays: Sequence[Array], selected: Sequence[int]) -> list[Array]:
         """The selected outputs, in memory of their own.

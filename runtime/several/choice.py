@@ -38,7 +38,9 @@ FIRST = PlanChoice()
 """The first plan of those that run here."""
 
 
-def chosen_plan(found: Sequence[Alternative], choice: PlanChoice, label: str, level_here: LevelHere) -> Alternative:
+def chosen_plan(
+    alternatives: Sequence[Alternative], choice: PlanChoice, label: str, level_here: LevelHere
+) -> Alternative:
     """The plan that a choice means.
 
     Args:
@@ -51,8 +53,8 @@ def chosen_plan(found: Sequence[Alternative], choice: PlanChoice, label: str, le
         UsageError: if there is no such plan.
         DeviceError: if there is none for the device.
     """
-    device = found[0].device if choice.device is None else choice.device.partition(":")[0]
-    own = of_device(found, device, label)
+    device = alternatives[0].device if choice.device is None else choice.device.partition(":")[0]
+    own = of_device(alternatives, device, label)
     levels = [*dict.fromkeys(alternative.level for alternative in own)]
     level = choice.level or (level_here(own) if len(levels) > 1 else levels[0])
     if level not in levels:
@@ -72,28 +74,29 @@ def check_known(shapes: Shapes, inputs: Sequence[TensorSpec], label: str) -> Non
     names = [spec.name for spec in inputs]
     for name in shapes:
         if name not in names:
-            known = ", ".join(f"'{each}'" for each in names) or "none"
+            known = ", ".join(f"'{name_of_plan}'" for name_of_plan in names) or "none"
             raise UsageError(f"--shape names the input '{name}', which {label} does not have; its inputs are {known}")
 
 
-def of_device(found: Sequence[Alternative], device: str, label: str) -> tuple[Alternative, ...]:
+def of_device(alternatives: Sequence[Alternative], device: str, label: str) -> tuple[Alternative, ...]:
     """The plans for a kind of device.
 
     Raises:
         DeviceError: if there are none; ``label`` names the file.
     """
-    chosen = tuple(alternative for alternative in found if alternative.device == device)
+    chosen = tuple(alternative for alternative in alternatives if alternative.device == device)
     if not chosen:
-        have = ", ".join(dict.fromkeys(alternative.device for alternative in found))
+        have = ", ".join(dict.fromkeys(alternative.device for alternative in alternatives))
         raise DeviceError(f"{label} has no plan for the device '{device}', it has plans for {have}")
     return chosen
 
 
-def signatures_of(found: Sequence[Alternative], entry: str) -> tuple[Signature, ...]:
+def signatures_of(alternatives: Sequence[Alternative], entry: str) -> tuple[Signature, ...]:
     """What the plans take and give: one signature for each shape of the inputs, the first plan's first."""
     return tuple(
         {
-            alternative.shapes: Signature(entry, alternative.inputs, alternative.outputs) for alternative in found
+            alternative.shapes: Signature(entry, alternative.inputs, alternative.outputs)
+            for alternative in alternatives
         }.values()
     )
 
@@ -106,13 +109,13 @@ def fitting(signatures: Sequence[Signature], shapes: Shapes, asked: Container[st
     Raises:
         UsageError: if there is none.
     """
-    for each in signatures:
-        if all(shapes.get(spec.name, spec.shape) == spec.shape for spec in each.inputs):
-            return each
+    for signature in signatures:
+        if all(shapes.get(spec.name, spec.shape) == spec.shape for spec in signature.inputs):
+            return signature
     names = [spec.name for spec in signatures[0].inputs if spec.name in asked or _varies(signatures, spec.name)]
-    for each in signatures:
-        if all(shapes.get(spec.name, spec.shape) == spec.shape for spec in _named(each, names)):
-            return each
+    for signature in signatures:
+        if all(shapes.get(spec.name, spec.shape) == spec.shape for spec in _named(signature, names)):
+            return signature
     given = " ".join(f"{name}={_text(shapes[name])}" for name in names if name in shapes)
     have = [
         " ".join(f"{spec.name}={_text(spec.shape)}" for spec in _named(signature, names)) for signature in signatures

@@ -92,7 +92,7 @@ class Dispatcher:
             now: by the caller's clock.
             restricted: machines that get only jobs that no other machine may do.
         """
-        taken = {hosts[each] for each in self.busy if each in hosts}
+        taken = {hosts[worker] for worker in self.busy if worker in hosts}
         placed = []
         for machine, host in hosts.items():
             if host in taken or machine in self.busy:
@@ -128,7 +128,7 @@ class Dispatcher:
             and now - attempt.begun > max(_LEAST_SECONDS, self.straggling * pace * attempt.job.weight)
             and sum(other.job.name == attempt.job.name for other in self._attempts.values()) == 1
         ]
-        return min(late, key=lambda each: each.begun).job if late else None
+        return min(late, key=lambda attempt: attempt.begun).job if late else None
 
     def attempts_at(self, name: str) -> list[Attempt]:
         """Attempts at a job that run."""
@@ -151,7 +151,7 @@ class Dispatcher:
         """Note that an attempt has no result; returns whether its job is given up, as it was lost too often."""
         self._attempts.pop(attempt.number, None)
         job = attempt.job
-        if job.name not in self._open or any(each.job.name == job.name for each in self._attempts.values()):
+        if job.name not in self._open or any(attempt.job.name == job.name for attempt in self._attempts.values()):
             return False
         self._losses[job.name] = self._losses.get(job.name, 0) + 1
         if self._losses[job.name] > _MOST_LOSSES:

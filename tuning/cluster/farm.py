@@ -254,7 +254,7 @@ class Farm:
 
     def _compare(self, usable: Sequence[str]) -> None:
         """Let machines do the yardsticks, once there are two; of workers on the same machine one does them."""
-        apart = [each for each in usable if not self._is_joined(each, usable)]
+        apart = [worker for worker in usable if not self._is_joined(worker, usable)]
         if apart == [self._likeness.reference]:
             return
         for machine in apart:
@@ -272,9 +272,9 @@ class Farm:
             return True
         if worker in self._unmeasured or worker == self._likeness.reference:
             return False
-        alike = [each for each in usable if self._machines[each].host == self._machines[worker].host]
+        alike = [other for other in usable if self._machines[other].host == self._machines[worker].host]
         known = {*self._unmeasured, self._likeness.reference}
-        first = next((each for each in alike if each in known), alike[0])
+        first = next((other for other in alike if other in known), alike[0])
         if first != worker and self._likeness.slowness(first) is not None:
             self._likeness.join(worker, first)
         return first != worker
@@ -286,19 +286,19 @@ class Farm:
         if seconds is not None:
             self._likeness.put(machine, task, seconds)
         self._unmeasured[machine] -= 1
-        for each in self._machines.keys() & self._unmeasured.keys():
-            if not self._unmeasured[each] and not self._unmeasured.get(self._likeness.reference or "", 1):
-                self._likeness.assume(each)
-            if self._likeness.is_unlike(each) and each not in self._unlike:
-                self._unlike.add(each)
-                self._roles[True].hosts.pop(each, None)
-                slowness = self._likeness.slowness(each) or math.nan
+        for other in self._machines.keys() & self._unmeasured.keys():
+            if not self._unmeasured[other] and not self._unmeasured.get(self._likeness.reference or "", 1):
+                self._likeness.assume(other)
+            if self._likeness.is_unlike(other) and other not in self._unlike:
+                self._unlike.add(other)
+                self._roles[True].hosts.pop(other, None)
+                slowness = self._likeness.slowness(other) or math.nan
                 message = (
                     "the worker on %s takes %.2f times as long as the first one, by candidate 0 of some layers, or "
                     "other layers another multiple: more than %g apart, they are not of one kind, and it is left out"
                 )
                 _LOG.warning(
-                    message, self._machines[each].name if each in self._machines else each, slowness, MOST_UNLIKE
+                    message, self._machines[other].name if other in self._machines else other, slowness, MOST_UNLIKE
                 )
 
     def _lose_all(self) -> None:

@@ -135,7 +135,7 @@ class DaskLink:
         workers = _workers(client)
         if workers is None:
             return None
-        found: dict[str, Machine] = {}
+        machines: dict[str, Machine] = {}
         self._addresses = {}
         for address, known in workers.items():
             try:
@@ -143,9 +143,9 @@ class DaskLink:
             except (KeyError, ValueError):
                 _LOG.debug("the worker %s is none of ours", address)
                 continue
-            found[machine.worker] = machine
+            machines[machine.worker] = machine
             self._addresses[machine.worker] = address
-        return found if client.status == "running" else None
+        return machines if client.status == "running" else None
 
     def _connected(self) -> Any:
         """The client if it has a connection, else a new one, or None."""
@@ -189,7 +189,7 @@ class DaskLink:
         )
         # Dask forgets what nobody holds.
         self._futures.add(future)
-        future.add_done_callback(lambda each: self._ended(each, done))
+        future.add_done_callback(lambda ended: self._ended(ended, done))
 
     def _ended(self, future: Any, done: Done) -> None:
         """Tell how a job ended, whatever Dask raises: otherwise its machine would count as busy for ever."""

@@ -110,10 +110,10 @@ class Machine:
             ValueError: if the text is something else.
         """
         try:
-            found: Mapping[str, Any] = json.loads(text)
-            lists = {name: tuple(found["hardware"][name]) for name in ("models", "features")}
-            hardware = Hardware(**{**found["hardware"], **lists})
-            return Machine(**{**found, "hardware": hardware, "gpus": tuple(found["gpus"])})
+            fields: Mapping[str, Any] = json.loads(text)
+            lists = {name: tuple(fields["hardware"][name]) for name in ("models", "features")}
+            hardware = Hardware(**{**fields["hardware"], **lists})
+            return Machine(**{**fields, "hardware": hardware, "gpus": tuple(fields["gpus"])})
         except (KeyError, TypeError) as error:
             raise ValueError(f"a worker's report cannot be read: {error}") from None
 

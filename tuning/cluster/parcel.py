@@ -88,9 +88,9 @@ class _Packer(pickle.Pickler):
         if not isinstance(obj, Path):
             return None
         if obj.is_file():
-            found = digest_of(obj)
-            self.files[found] = obj
-            return _FILE, found
+            digest = digest_of(obj)
+            self.files[digest] = obj
+            return _FILE, digest
         # The other machine has a folder of its own for what a job writes.
         return (_FOLDER,) if obj.is_dir() else (_PATH, str(obj))
 
@@ -157,9 +157,9 @@ class FileStore:
         """Remove all files if those of a parcel would be too many; only while no job runs that needs them."""
         held = [path for path in self.folder.rglob("*") if path.is_file()]
         coming = sum(map(len, packed.contents.values()))
-        if held and sum(each.stat().st_size for each in held) + coming > self.most:
-            for each in held:
-                each.unlink()
+        if held and sum(file.stat().st_size for file in held) + coming > self.most:
+            for file in held:
+                file.unlink()
 
     def put(self, packed: Packed) -> None:
         """Write the files that travel with something.
@@ -181,10 +181,10 @@ class FileStore:
         Raises:
             KeyError: if it is not there.
         """
-        found = self._path(key, name)
-        if not found.exists():
+        file = self._path(key, name)
+        if not file.exists():
             raise KeyError(key)
-        return found
+        return file
 
     def _path(self, key: str, name: str) -> Path:
         # Both come from the other end: neither may lead out of the folder.

@@ -35,7 +35,7 @@ def childnet_choices(childnet: Childnet, problem: Problem, inputs: Sequence[str]
     written = _schemas(choice.output for choice in nodes[last.producer].choices)
     for *before, after in itertools.product(*read, written):
         name = f"{childnet.descriptor} {', '.join(map(str, before))} -> {after}"
-        fixed = {each: _outside(schema, 0) for each, schema in zip(inputs, before, strict=True)}
+        fixed = {input_: _outside(schema, 0) for input_, schema in zip(inputs, before, strict=True)}
         net = _between(problem, fixed | {output: _outside(after, 1)}, last.producer)
         yield Choice(name, tuple(before), after, Cost(error=squared_error(childnet.error)), net)
 
@@ -86,9 +86,9 @@ def _wanted(nodes: dict[str, Node], edge: Edge) -> Iterator[Schema]:
     return (choice.inputs[edge.slot] for choice in nodes[edge.consumer].choices)
 
 
-def _schemas(found: Iterable[Schema]) -> list[Schema]:
+def _schemas(schemas: Iterable[Schema]) -> list[Schema]:
     """Each once, in order of their first use."""
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(schemas))
 
 
 def _outside(schema: Schema, slots: int) -> Choice:

@@ -36,7 +36,7 @@ def member_choices(fusion: Fusion, whole: Choice) -> dict[str, Choice]:
     stages = fusion.layer.task.stages
     choices = {}
     for index, (member, stage) in enumerate(zip(fusion.members, stages, strict=True)):
-        inputs = tuple(inner if each is None else whole.inputs[each] for each in stage.inputs)
+        inputs = tuple(inner if input_ is None else whole.inputs[input_] for input_ in stage.inputs)
         output = whole.output if index == len(stages) - 1 else inner
         own = replace(whole, name=name, inputs=inputs, output=output)
         choices[member] = own if index == 0 else Choice(name, inputs, output, Cost())

@@ -50,9 +50,9 @@ class InNetworkTimes:
         return InNetworkTimes({**self.layers, **later.layers}, {**self.adapts, **later.adapts})
 
     @staticmethod
-    def mean(found: Sequence[InNetworkTimes]) -> InNetworkTimes:
+    def mean(networks: Sequence[InNetworkTimes]) -> InNetworkTimes:
         """Mean times of each piece over the networks that contain it, which were timed in turn."""
-        return InNetworkTimes(_means(times.layers for times in found), _means(times.adapts for times in found))
+        return InNetworkTimes(_means(times.layers for times in networks), _means(times.adapts for times in networks))
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,17 @@ class Symbols:
         """Times by layer and by conversion, from times in the order of ``names``; none if there are more or fewer."""
         if len(seconds) != len(self.names):
             return InNetworkTimes({}, {})
-        found = {name: taken for name, taken in zip(self.names, seconds, strict=True) if taken != UNKNOWN}
+        times = {name: taken for name, taken in zip(self.names, seconds, strict=True) if taken != UNKNOWN}
         return InNetworkTimes(
-            {what: found[symbol] for symbol, what in self.layers.items() if symbol in found},
-            {kind: found[symbol] for symbol, kind in self.adapts.items() if symbol in found},
+            {what: times[symbol] for symbol, what in self.layers.items() if symbol in times},
+            {kind: times[symbol] for symbol, kind in self.adapts.items() if symbol in times},
         )
 
 
-def _means(found: Iterable[Mapping[_Piece, float]]) -> dict[_Piece, float]:
+def _means(times_of_networks: Iterable[Mapping[_Piece, float]]) -> dict[_Piece, float]:
     samples: defaultdict[_Piece, list[float]] = defaultdict(list)
-    for each in found:
-        for piece, seconds in each.items():
+    for times in times_of_networks:
+        for piece, seconds in times.items():
             samples[piece].append(seconds)
     return {piece: mean(taken) for piece, taken in samples.items()}
 
@@ -120,7 +120,9 @@ def call_seconds(dispatches: Iterable[Dispatch]) -> dict[str, float]:
         taken[plain_name(dispatch.name)].append(dispatch)
     total: defaultdict[str, float] = defaultdict(float)
     for name, alike in taken.items():
-        total[name.partition("_")[0]] += sum(each.seconds for each in alike) / sum(each.calls for each in alike)
+        total[name.partition("_")[0]] += sum(piece_times.seconds for piece_times in alike) / sum(
+            piece_times.calls for piece_times in alike
+        )
     return dict(total)
 
 
@@ -131,7 +133,7 @@ def scaled(alone: float, chosen_alone: float, chosen_in_network: float) -> float
     return alone * min(max(chosen_in_network / chosen_alone, LEAST_RATIO), MOST_RATIO)
 
 
-def corrected(tables: Tables, found: InNetworkTimes) -> Tables:
+def corrected(tables: Tables, network_times: InNetworkTimes) -> Tables:
     """Tables with times in the network: measured there, or scaled like another variant of the same task.
 
     The other variant is one of the same routine and type, if any was run: types differ in the bytes they move, and so
@@ -143,25 +145,32 @@ def corrected(tables: Tables, found: InNetworkTimes) -> Tables:
     """
     measured = dict(tables.measured)
     for key in tables.variants:
-        if pairs := _pairs(tables, found, key):
+        if pairs := _pairs(tables, network_times, key):
             measured[key] = {
-                name: _moved(measurement, found.layers.get((key, name)), tables.seconds(key, name), _alike(name, pairs))
+                name: _moved(
+                    measurement, network_times.layers.get((key, name)), tables.seconds(key, name), _alike(name, pairs)
+                )
                 for name, measurement in tables.measured[key].items()
             }
     ratios = {kind.target.device: 1.0 for kind in tables.adapts}
     for device in ratios:
         own = {kind: alone for kind, alone in tables.adapts.items() if kind.target.device == device}
-        known = [found.adapts[kind] / alone for kind, alone in own.items() if alone and kind in found.adapts]
+        known = [
+            network_times.adapts[kind] / alone for kind, alone in own.items() if alone and kind in network_times.adapts
+        ]
         if known:
             ratios[device] = float(np.clip(np.median(known), LEAST_RATIO, MOST_RATIO))
-    adapts = {kind: found.adapts.get(kind, alone * ratios[kind.target.device]) for kind, alone in tables.adapts.items()}
+    adapts = {
+        kind: network_times.adapts.get(kind, alone * ratios[kind.target.device])
+        for kind, alone in tables.adapts.items()
+    }
     return replace(tables, measured=measured, adapts=adapts)
 
 
-def _pairs(tables: Tables, found: InNetworkTimes, key: str) -> dict[str, tuple[float, float]]:
+def _pairs(tables: Tables, network_times: InNetworkTimes, key: str) -> dict[str, tuple[float, float]]:
     """Times alone and in the network of the variants of a task that were run there, by descriptor."""
-    alone = {name: tables.seconds(key, name) for task, name in found.layers if task == key}
-    return {name: (taken, found.layers[key, name]) for name, taken in alone.items() if taken is not None}
+    alone = {name: tables.seconds(key, name) for task, name in network_times.layers if task == key}
+    return {name: (taken, network_times.layers[key, name]) for name, taken in alone.items() if taken is not None}
 
 
 def _alike(name: str, pairs: Mapping[str, tuple[float, float]]) -> list[tuple[float, float]]:

@@ -44,11 +44,11 @@ def with_shared_transfers(problem: Problem, moved: Moved) -> Problem:
             edges[carried[0]] = (Edge(value.producer, sender.name, 0, value.result), own[carried[0]])
             for edge, needed in zip(carried, wanted, strict=True):
                 adapts.update(_conversions(problem, edge, own[edge], ways, needed, moved))
-    given = [each for edge in problem.edges for each in edges.get(edge, (edge,))]
+    given = [part for edge in problem.edges for part in edges.get(edge, (edge,))]
     known = set(given)
     return replace(
         problem,
-        nodes=tuple(each for node in problem.nodes for each in (node, *behind.get(node.name, ()))),
+        nodes=tuple(part for node in problem.nodes for part in (node, *behind.get(node.name, ()))),
         edges=tuple(given),
         adapts={key: cost for key, cost in adapts.items() if key[0] in known},
     )

@@ -39,7 +39,7 @@ class TableErrors:
     other: float
 
     @staticmethod
-    def of(alone: Tables, found: InNetworkTimes, ratio: float) -> TableErrors:
+    def of(alone: Tables, network_times: InNetworkTimes, ratio: float) -> TableErrors:
         """The errors of tables that are corrected by times in networks.
 
         Args:
@@ -48,8 +48,8 @@ class TableErrors:
             ratio: of a network's time to the sum of its layers' times there.
         """
         network = abs(math.log(ratio))
-        timed = frozenset([*found.layers, *((CONVERSION, kind.symbol) for kind in found.adapts)])
-        return TableErrors(alone, timed, network, math.hypot(network, _spread(alone, found)))
+        timed = frozenset([*network_times.layers, *((CONVERSION, kind.symbol) for kind in network_times.adapts)])
+        return TableErrors(alone, timed, network, math.hypot(network, _spread(alone, network_times)))
 
     @property
     def of_a_swap(self) -> float:
@@ -83,9 +83,9 @@ def sampling_error(measurement: Measurement) -> float:
     return (upper - lower) / math.sqrt(len(samples)) / typical_time(samples)
 
 
-def _spread(alone: Tables, found: InNetworkTimes) -> float:
+def _spread(alone: Tables, network_times: InNetworkTimes) -> float:
     """Standard deviation of the logarithms of the ratios of times in the network to times alone, weighted by time."""
-    pairs = [(alone.seconds(*piece), taken) for piece, taken in found.layers.items()]
+    pairs = [(alone.seconds(*piece), taken) for piece, taken in network_times.layers.items()]
     ratios = [(_clipped(taken / own), taken) for own, taken in pairs if own]
     total = math.fsum(weight for _, weight in ratios)
     if not total:

@@ -187,5 +187,5 @@ def _tuned_case(task: Task, variants: tuple[Variant, ...], calls: Sequence[Sized
     )
     if task.opened is None or not calls:
         return case
-    each = [CaseCall(call, facts_at(task, call.by_name), integers_at(task, call.by_name)) for call in calls]
-    return replace(case, facts=mean_facts([(call.of.share, call.facts) for call in each]), calls=tuple(each))
+    sized = [CaseCall(call, facts_at(task, call.by_name), integers_at(task, call.by_name)) for call in calls]
+    return replace(case, facts=mean_facts([(call.of.share, call.facts) for call in sized]), calls=tuple(sized))

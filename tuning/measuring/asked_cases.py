@@ -22,7 +22,7 @@ class AskedCases:
         self.done = 0
 
     def __contains__(self, case: BenchmarkCase) -> bool:
-        return any(each is case for each in self.cases)
+        return any(case_of_all is case for case_of_all in self.cases)
 
     @property
     def count(self) -> int:

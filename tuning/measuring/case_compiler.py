@@ -84,7 +84,7 @@ class CaseCompiler:
                 cases[0].append(PROBE)
             else:
                 cases.append([PROBE])
-        jobs = [(str(index), self._compiling(each, directory)) for index, each in enumerate(cases)]
+        jobs = [(str(index), self._compiling(case, directory)) for index, case in enumerate(cases)]
         for result in self.pool.map_unordered(_COMPILE, jobs, self.timeout, deadline=deadline):
             numbers = next(iter(batches[int(result.job_id) :]), [])
             if result.status is JobStatus.OK:

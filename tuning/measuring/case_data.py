@@ -78,8 +78,10 @@ class CaseData:
         input."""
         results = self.results or self.inputs
         return {
-            each: _range(*self.inputs[each : each + 1]) if each is not None else _result_range(results, implementation)
-            for each in implementation.ranges
+            value_range: _range(*self.inputs[value_range : value_range + 1])
+            if value_range is not None
+            else _result_range(results, implementation)
+            for value_range in implementation.ranges
         }
 
     def copies(self, packings: tuple[Packing, ...], device: NativeDevice) -> list[list[DeviceArray]]:

@@ -104,15 +104,15 @@ class Checker:
 
     def check(self, arbiter: Arbiter | None) -> Checked:
         """Run and check all variants; returns runners of the right ones, ready to be timed."""
-        found = self._against_first()
-        if found is None or self._is_disputed(found):
-            is_disputed = found is not None
+        comparison = self._against_first()
+        if comparison is None or self._is_disputed(comparison):
+            is_disputed = comparison is not None
             # Its device memory must be freed before the variants are set up again.
-            found = None
-            found = self._arbitrated(arbiter, is_disputed) or self._by_majority()
-        for runner in found.runners.values():
+            comparison = None
+            comparison = self._arbitrated(arbiter, is_disputed) or self._by_majority()
+        for runner in comparison.runners.values():
             runner.warm_up()
-        return found
+        return comparison
 
     @property
     def _first(self) -> Variant:
@@ -133,12 +133,14 @@ class Checker:
             return None
         return self._compared(data, first.outputs, self._first.descriptor, ran={self._first.descriptor: first})
 
-    def _is_disputed(self, found: Checked) -> bool:
+    def _is_disputed(self, checked: Checked) -> bool:
         """Whether a variant of candidate 0's precision differs from it, or all other variants do."""
-        differing = [variant for variant in self._variants if _is_wrong(found.failures.get(variant.descriptor))]
-        others = set(found.runners) - {self._first.descriptor}
+        differing = [variant for variant in self._variants if _is_wrong(checked.failures.get(variant.descriptor))]
+        others = set(checked.runners) - {self._first.descriptor}
         most = self._allowed(self._first)
-        return any(self._allowed(each) <= most for each in differing) or (bool(differing) and not others)
+        return any(self._allowed(variant_of_all) <= most for variant_of_all in differing) or (
+            bool(differing) and not others
+        )
 
     def _arbitrated(self, arbiter: Arbiter | None, is_disputed: bool) -> Checked | None:
         """Compare all variants with the arbiter's results; None if it has none, or finds none wrong in a dispute.
@@ -151,9 +153,9 @@ class Checker:
         expected = arbiter.results(data.inputs)
         if expected is None:
             return None
-        found = self._compared(data, expected, f"ONNX Runtime on the nodes of layer '{arbiter.layer}'", ties=_TIES)
-        is_settled = any(_is_wrong(failure) for failure in found.failures.values())
-        return found if is_settled or not is_disputed else None
+        comparison = self._compared(data, expected, f"ONNX Runtime on the nodes of layer '{arbiter.layer}'", ties=_TIES)
+        is_settled = any(_is_wrong(failure) for failure in comparison.failures.values())
+        return comparison if is_settled or not is_disputed else None
 
     def _by_majority(self) -> Checked:
         """Compare all variants with candidate 0, unless no other routine agrees with it and two others agree.
@@ -176,12 +178,14 @@ class Checker:
         parties: list[_Agreeing] = []
         for variant in sorted(self._variants, key=self._allowed):
             if parties:
-                data.results = max(parties, key=lambda each: len(each.routines)).outputs
+                data.results = max(parties, key=lambda party: len(party.routines)).outputs
             try:
                 outputs = self._run(variant, data).outputs
             except DeviceError:
                 continue
-            near = (each for each in parties if self._error(variant, outputs, each.outputs) <= self._allowed(variant))
+            near = (
+                party for party in parties if self._error(variant, outputs, party.outputs) <= self._allowed(variant)
+            )
             party = next(near, None)
             if party is None:
                 parties.append(party := _Agreeing(outputs))

@@ -42,13 +42,13 @@ def divided(case: BenchmarkCase, most: int) -> list[BenchmarkCase]:
 def batched(cases: Sequence[BenchmarkCase], count: int) -> list[list[int]]:
     """Divide cases among ``count`` compilations of about equal cost; returns indices, none of the lists empty."""
     costs = [sum(variant.traits.compile_cost for variant in case.variants) for case in cases]
-    found: list[list[int]] = [[] for _ in range(min(count, len(cases)))]
-    spent = [0.0] * len(found)
-    for index in sorted(range(len(cases)), key=lambda each: -costs[each]):
+    batches: list[list[int]] = [[] for _ in range(min(count, len(cases)))]
+    spent = [0.0] * len(batches)
+    for index in sorted(range(len(cases)), key=lambda index_of_case: -costs[index_of_case]):
         least = spent.index(min(spent))
-        found[least].append(index)
+        batches[least].append(index)
         spent[least] += costs[index]
-    return found
+    return batches
 
 
 def compile_cases(cases: Sequence[BenchmarkCase], target: Target, directory: Path) -> list[CompiledCase]:

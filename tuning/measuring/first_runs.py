@@ -51,8 +51,8 @@ def excess(measured: Measurement) -> float:
     """Seconds that the first execution took longer than later ones of the same loaded code; never negative."""
     # What was imported may have any number of either.
     differences = (first - later for first, later in zip(measured.samples, measured.baseline_samples, strict=False))
-    found = tuple(max(difference, 0.0) for difference in differences)
-    return max(0.0, typical_time(found)) if found else 0.0
+    excesses = tuple(max(difference, 0.0) for difference in differences)
+    return max(0.0, typical_time(excesses)) if excesses else 0.0
 
 
 def _key(case: BenchmarkCase, descriptor: str, tuner: Tuner) -> MeasurementKey:
@@ -90,9 +90,9 @@ def _measure(cases: list[BenchmarkCase], tuner: Tuner, pool: WorkerPool) -> None
     ]
     files = [{name: path for name, path in paths.items() if path is not None} for paths in named]
     jobs = [
-        (str(index), {"case": case, "modules": found, **common})
-        for index, (case, found) in enumerate(zip(cases, files, strict=True))
-        if found
+        (str(index), {"case": case, "modules": modules_of_case, **common})
+        for index, (case, modules_of_case) in enumerate(zip(cases, files, strict=True))
+        if modules_of_case
     ]
     done = 0
     ended = pool.map_unordered(entry_point(first_executions), jobs, _TIMEOUT, quiet=True, deadline=tuner.deadline)

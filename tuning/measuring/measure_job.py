@@ -270,6 +270,6 @@ def _hopeful(
     """
     best = min((shortest[name] for name in active if shortest[name] > NO_TIME), default=math.inf)
     if done < _SURE_ROUNDS:
-        return [each for each in active if samples[each][0] <= max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS)]
+        return [variant for variant in active if samples[variant][0] <= max(_PLAINLY_HOPELESS * best, _CHEAP_SECONDS)]
     most = hopeless if done < _LEAST_ROUNDS else _NEARLY_HOPELESS
-    return [each for each in active if shortest[each] <= most * best]
+    return [variant for variant in active if shortest[variant] <= most * best]

@@ -144,10 +144,10 @@ def planned_memory(net: SplitNetwork, target: Target) -> int | None:
     Raises:
         CompileError: with IREE's diagnostic.
     """
-    found = stitchings(net, {}, target, with_code=False)
-    if len(found) > 1:
+    stitched = stitchings(net, {}, target, with_code=False)
+    if len(stitched) > 1:
         return None
-    ((device, stitching),) = found.items()
+    ((device, stitching),) = stitched.items()
     module = outline(stitching, target.of(device))
     planned = planned_bytes(module.text, target.of(device))
     if planned is None:
@@ -174,10 +174,10 @@ def stitchings(
     return {
         device: _stitching(
             [entry for entry in entries if entry.device == device],
-            {name: each for name, each in chosen.items() if code[name].output.device == device},
+            {name: piece for name, piece in chosen.items() if code[name].output.device == device},
             [kind for kind in kinds if kind.target.device == device],
             weights,
-            {ref: each.numbers for ref, each in net.ranges.items()},
+            {ref: value_range.numbers for ref, value_range in net.ranges.items()},
             target.of(device),
             prefix,
             net,
@@ -202,7 +202,7 @@ def _stitching(
     code = lower(implementations | dict(adapts.values()), target)
     return Stitching(
         entries=tuple(entries),
-        pieces={name: Piece(each, implementations[each], code[each]) for name, (each, _) in chosen.items()},
+        pieces={name: Piece(layer, implementations[layer], code[layer]) for name, (layer, _) in chosen.items()},
         adapts={kind: Piece(symbol, implementation, code[symbol]) for kind, (symbol, implementation) in adapts.items()},
         weights=weights,
         ranges=ranges,
@@ -216,11 +216,11 @@ def _chosen(net: SplitNetwork) -> dict[str, tuple[str, Implementation]]:
     implementations = implementations_of(net.variants)
     over = overwriting_layers(net.graph.layers, implementations, net.graph.outputs)
     layers = {layer.name: layer for layer in net.graph.layers}
-    found: dict[str, tuple[str, Implementation]] = {}
+    chosen_variants: dict[str, tuple[str, Implementation]] = {}
     for name, variant in sorted(net.variants.items()):
         symbol = symbol_of(layers[name].task.key, variant)
         if name in over:
-            found[name] = overwriting_symbol(symbol), over[name].implementation()
+            chosen_variants[name] = overwriting_symbol(symbol), over[name].implementation()
         else:
-            found[name] = symbol, variant.implementation
-    return found
+            chosen_variants[name] = symbol, variant.implementation
+    return chosen_variants

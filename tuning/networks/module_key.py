@@ -58,7 +58,7 @@ def _content(net: SplitNetwork | UnsplitNetwork) -> tuple[str, ...]:
         f"{layer} {variant.descriptor} {variant.implementation.digest}"
         for layer, variant in sorted(net.variants.items())
     )
-    ranges = (f"{ref} {each}" for ref, each in sorted(net.ranges.items(), key=str))
+    ranges = (f"{ref} {value_range}" for ref, value_range in sorted(net.ranges.items(), key=str))
     return ("split", repr(net.graph), *codes, *ranges)
 
 

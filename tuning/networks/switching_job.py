@@ -69,8 +69,8 @@ def build_switching(
 
 
 def _stitching(net: SplitNetwork, weights: Mapping[str, np.ndarray], target: Target) -> Stitching:
-    found = stitchings(net, weights, target)
-    if len(found) > 1:
+    stitched = stitchings(net, weights, target)
+    if len(stitched) > 1:
         raise CompileError("a plan for the first inference and one for later ones are for one device")
-    (stitching,) = found.values()
+    (stitching,) = stitched.values()
     return stitching

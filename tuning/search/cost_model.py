@@ -94,7 +94,7 @@ def load_ahead(known: Callable[[], object] = lambda: None, *, trains: bool = Tru
 def samples_of(measurements: Iterable[Measurement]) -> list[Sample]:
     """The samples of the newest measurements, as many as a model is trained on."""
     newest = sorted(measurements, key=lambda measurement: -measurement.created)
-    samples = (sample for each in newest if (sample := Sample.of(each)) is not None)
+    samples = (sample for measurement in newest if (sample := Sample.of(measurement)) is not None)
     return [sample for sample, _ in zip(samples, range(_MOST_SAMPLES), strict=False)]
 
 
@@ -127,8 +127,8 @@ class CostModel:
         known = [sample for sample in samples if is_readable(sample)]
         if len(known) < FEWEST_SAMPLES or not training.IS_LOADABLE:
             return None
-        rows = [each.features if core is WIDE else features(each.facts, each.variant, core) for each in known]
-        targets = [math.log(each.seconds / ideal_seconds(each.facts)) for each in known]
+        rows = [sample.features if core is WIDE else features(sample.facts, sample.variant, core) for sample in known]
+        targets = [math.log(sample.seconds / ideal_seconds(sample.facts)) for sample in known]
         weights = _weights(known) if favours_fast else None
         return CostModel(training.trained(np.array(rows), np.array(targets), weights), core)
 
@@ -142,7 +142,7 @@ class CostModel:
         if not variants:
             return []
         rows = np.array([features(facts, variant, self.core) for variant in variants])
-        return [self.pace * ideal * math.exp(each) for each in self.trees.predict(rows).tolist()]
+        return [self.pace * ideal * math.exp(logarithm) for logarithm in self.trees.predict(rows).tolist()]
 
     def ranked(self, facts: str, variants: Sequence[DescribedVariant]) -> list[DescribedVariant]:
         """Variants of a task, sorted by predicted time.
@@ -168,4 +168,4 @@ def _weights(samples: Sequence[Sample]) -> NDArray[np.float64]:
     least: dict[str, float] = {}
     for sample in samples:
         least[sample.facts] = min(sample.seconds, least.get(sample.facts, sample.seconds))
-    return np.array([least[each.facts] / each.seconds for each in samples])
+    return np.array([least[sample.facts] / sample.seconds for sample in samples])

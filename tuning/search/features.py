@@ -62,9 +62,11 @@ def seconds_of_all(facts: str, variants: Sequence[DescribedVariant], core: Core 
     Raises:
         ValueError: if ``facts`` cannot be parsed.
     """
-    has_codes = any(each.traits.reads_codes for each in variants)
+    has_codes = any(variant.traits.reads_codes for variant in variants)
     decoding = _decoding_seconds(facts, core) if has_codes else 0.0
-    return [analytic_seconds(facts, each, core) + decoding * (not each.traits.reads_codes) for each in variants]
+    return [
+        analytic_seconds(facts, variant, core) + decoding * (not variant.traits.reads_codes) for variant in variants
+    ]
 
 
 def _decoding_seconds(facts: str, core: Core) -> float:

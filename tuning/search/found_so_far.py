@@ -75,7 +75,10 @@ class FoundSoFar:
 
     def __str__(self) -> str:
         known = f"{len(self._best)} of {len(self.cases)} kinds of layers"
-        best, stock = (sum(self.counts.get(key, 0) * each[key] for key in each) for each in (self._best, self._stock))
+        best, stock = (
+            sum(self.counts.get(key, 0) * seconds_of_cases[key] for key in seconds_of_cases)
+            for seconds_of_cases in (self._best, self._stock)
+        )
         times = f": {best * 1e3:.3f} ms, by stock IREE {stock * 1e3:.3f} ms" if self._best else ""
         if self._best and self.bound:
             least = sum(self.counts.get(key, 0) * self.bound.get(key, 0.0) for key in self._best)

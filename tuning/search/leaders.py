@@ -17,10 +17,10 @@ def groups(
     variants: Sequence[DescribedVariant], key: Callable[[DescribedVariant], object]
 ) -> list[list[DescribedVariant]]:
     """Group variants with equal keys; groups are in the order of their first variants."""
-    found: dict[object, list[DescribedVariant]] = {}
+    grouped: dict[object, list[DescribedVariant]] = {}
     for variant in variants:
-        found.setdefault(key(variant), []).append(variant)
-    return list(found.values())
+        grouped.setdefault(key(variant), []).append(variant)
+    return list(grouped.values())
 
 
 def leaders(facts: str, variants: Sequence[DescribedVariant], core: Core = WIDE) -> Iterator[DescribedVariant]:
@@ -29,8 +29,8 @@ def leaders(facts: str, variants: Sequence[DescribedVariant], core: Core = WIDE)
     Variants that are predicted to be far slower than the best exact variant are left out.
     """
     cycles = {variant.descriptor: analytic_cycles(facts, variant, core) or 0.0 for variant in variants}
-    of_routines = groups(variants, lambda each: each.routine)
-    found = [min(listed, key=lambda each: cycles[each.descriptor]) for listed in of_routines]
-    exact = [cycles[each.descriptor] for each in found if not each.traits.rounds_between]
+    of_routines = groups(variants, lambda variant: variant.routine)
+    fastest = [min(listed, key=lambda variant: cycles[variant.descriptor]) for listed in of_routines]
+    exact = [cycles[variant.descriptor] for variant in fastest if not variant.traits.rounds_between]
     least = min(filter(None, exact), default=math.inf)
-    return (each for each in found if cycles[each.descriptor] <= _FAR_SLOWER * least)
+    return (variant for variant in fastest if cycles[variant.descriptor] <= _FAR_SLOWER * least)

@@ -168,9 +168,9 @@ def _promise(task: Searched, picked: Sequence[str], known: Times, model: CostMod
 
 def _told(task: Searched, known: Times, model: CostModel) -> list[tuple[float, float]]:
     """Measured and predicted seconds of a task's variants."""
-    measured = [(each, seconds) for each, seconds in working_times(known, task) if not each.traits.is_free]
-    predicted = model.seconds(task.facts, [each for each, _ in measured])
-    return [(seconds, found) for (_, seconds), found in zip(measured, predicted, strict=True)]
+    measured = [(variant, seconds) for variant, seconds in working_times(known, task) if not variant.traits.is_free]
+    predicted = model.seconds(task.facts, [variant for variant, _ in measured])
+    return [(seconds, predicted_seconds) for (_, seconds), predicted_seconds in zip(measured, predicted, strict=True)]
 
 
 def _near(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -48,8 +48,8 @@ class VariantSearch:
 
     def first(self, known: Times) -> dict[str, tuple[str, ...]]:
         """The first round: candidate 0 and the best variants by prediction, except those that are ``known``."""
-        found = self._informed() if self.shipped else self._uninformed()
-        guesses = {task.key: (task.variants[0], *found[task.key]) for task in self.tasks}
+        picked = self._informed() if self.shipped else self._uninformed()
+        guesses = {task.key: (task.variants[0], *picked[task.key]) for task in self.tasks}
         names = {key: [variant.descriptor for variant in listed] for key, listed in guesses.items()}
         return _new({key: tuple(dict.fromkeys(listed)) for key, listed in names.items()}, known)
 
@@ -136,7 +136,7 @@ class VariantSearch:
     def _promising(
         self, task: Searched, variants: Sequence[DescribedVariant], model: CostModel, share: float
     ) -> Iterator[DescribedVariant]:
-        firsts = [listed[0] for listed in groups(variants, lambda each: each.routine)]
+        firsts = [listed[0] for listed in groups(variants, lambda variant: variant.routine)]
         others = {variant.descriptor for first in firsts for variant in _in_other_workgroups(first, variants)}
         known = [variant for variant in variants if variant.descriptor not in others]
         picks = [*promising(task.facts, known, model, share, self.settings.informed)]
@@ -164,7 +164,7 @@ class VariantSearch:
                 yield from _in_other_workgroups(picks[0], listed)
 
     def _offers(self, task: Searched, known: Times, model: CostModel) -> Iterator[_Offer]:
-        rest = [each for each in task.variants if each.descriptor not in known.get(task.key, {})]
+        rest = [variant for variant in task.variants if variant.descriptor not in known.get(task.key, {})]
         best = best_time(known, task)
         if not rest or best is None:
             return
@@ -204,7 +204,7 @@ def _in_other_workgroups(picked: DescribedVariant, variants: Sequence[DescribedV
     Neither model knows what the number costs: the analytic one ignores it, and a learned one has seen few.
     """
     of_routine = [variant for variant in variants if variant.routine == picked.routine]
-    return (each for each in of_routine[1:] if _tiles(each) == _tiles(of_routine[0]))
+    return (variant for variant in of_routine[1:] if _tiles(variant) == _tiles(of_routine[0]))
 
 
 def _tiles(variant: DescribedVariant) -> dict[str, int]:
@@ -214,5 +214,7 @@ def _tiles(variant: DescribedVariant) -> dict[str, int]:
 
 def _new(picks: Picks, known: Times) -> dict[str, tuple[str, ...]]:
     """Picks that are not known yet; tasks without such picks are left out."""
-    left = {key: tuple(each for each in listed if each not in known.get(key, {})) for key, listed in picks.items()}
+    left = {
+        key: tuple(variant for variant in listed if variant not in known.get(key, {})) for key, listed in picks.items()
+    }
     return {key: listed for key, listed in left.items() if listed}

@@ -95,8 +95,8 @@ def fewer_workgroups(task: Task, variants: Sequence[Variant], target: Target) ->
     if usual is None or batches > 1:
         return []
     numbers = promising_numbers(usual, ideal_seconds(facts), target.threads)
-    found = [_with_workgroups(given, number) for number in numbers]
-    return [each for each in found if each != given]
+    given_fewer = [_with_workgroups(given, number) for number in numbers]
+    return [parameters for parameters in given_fewer if parameters != given]
 
 
 def workgroups_of(parameters: Mapping[str, int]) -> int | None:
@@ -116,14 +116,14 @@ def promising_numbers(usual: int, seconds: float, threads: int) -> list[int]:
         seconds: time of the layer on one core.
         threads: number of threads.
     """
-    numbers, found = [each for each in (1, threads, 2 * threads) if each < usual], set[int]()
+    numbers, promising = [number for number in (1, threads, 2 * threads) if number < usual], set[int]()
     for hand_over in _HAND_OVERS if numbers else ():
         times = {number: predicted_seconds(number, seconds, threads, hand_over) for number in numbers}
         best = min(times, key=lambda time: times[time])
         # The formula's shares are small enough to balance threads that are delayed by something else, too.
         balanced = (seconds + usual * _CLAIM) / threads + hand_over
-        found |= {best} if times[best] < _WORTHWHILE * balanced else set()
-    return sorted(found)
+        promising |= {best} if times[best] < _WORTHWHILE * balanced else set()
+    return sorted(promising)
 
 
 def predicted_seconds(workgroups: int, seconds: float, threads: int, hand_over: float) -> float:

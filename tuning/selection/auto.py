@@ -90,9 +90,9 @@ def _by_dprs(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection]
     seconds = search.entries / _ENTRIES_PER_SECOND
     if seconds > left:
         return [], f"its tables of {search.entries} entries would take about {seconds:.1f} s"
-    found = search.run()
-    proven = found.complete or (k == 1 and found.plans[0].optimal)
-    return found.plans, "" if proven else "tables of a childnet or of shared conversions do not fit into memory"
+    solutions = search.run()
+    proven = solutions.complete or (k == 1 and solutions.plans[0].optimal)
+    return solutions.plans, "" if proven else "tables of a childnet or of shared conversions do not fit into memory"
 
 
 def _by_ilp(problem: Problem, k: int, left: float) -> tuple[Sequence[Selection], str]:
@@ -117,14 +117,14 @@ _LADDER: tuple[tuple[str, _Attempt], ...] = (
 )
 
 
-def _merged(found: Sequence[Selection], k: int, seconds: float) -> list[Selection]:
+def _merged(selections: Sequence[Selection], k: int, seconds: float) -> list[Selection]:
     """The ``k`` cheapest distinct plans, each with the highest of the lower bounds."""
     distinct: list[Selection] = []
-    for each in sorted(found, key=lambda selection: selection.cost):
-        if len(distinct) < k and all(each.assignment != other.assignment for other in distinct):
-            distinct.append(each)
-    bound = max((each.lower_bound for each in found), default=-math.inf)
+    for selection in sorted(selections, key=lambda selection: selection.cost):
+        if len(distinct) < k and all(selection.assignment != other.assignment for other in distinct):
+            distinct.append(selection)
+    bound = max((selection.lower_bound for selection in selections), default=-math.inf)
     return [
-        replace(each, lower_bound=min(bound, distinct[0].cost), optimal=each.cost <= bound, seconds=seconds)
-        for each in distinct
+        replace(selection, lower_bound=min(bound, distinct[0].cost), optimal=selection.cost <= bound, seconds=seconds)
+        for selection in distinct
     ]

@@ -79,14 +79,14 @@ class _Checked:
         self.first_skipped: Skipped | None = None
 
     def __iter__(self) -> Iterator[Row]:
-        for each in _read(self._path, self._now):
-            if isinstance(each, Skipped):
+        for record in _read(self._path, self._now):
+            if isinstance(record, Skipped):
                 self.skipped += 1
-                self.first_skipped = self.first_skipped or each
+                self.first_skipped = self.first_skipped or record
             else:
                 self.accepted += 1
-                if not each.is_transient:
-                    yield to_row(each)
+                if not record.is_transient:
+                    yield to_row(record)
 
 
 def _merge_one(connection: sqlite3.Connection, path: Path, now: float) -> Merged:

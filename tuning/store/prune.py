@@ -53,13 +53,15 @@ class Pruning:
     def conditions(self) -> dict[str, tuple[float | str, ...]]:
         """SQL conditions and their values."""
         every = {"created < ?": self.created_before, "runtime != ?": self.runtime_other_than}
-        found: dict[str, tuple[float | str, ...]] = {sql: (each,) for sql, each in every.items() if each is not None}
+        parameters_by_sql: dict[str, tuple[float | str, ...]] = {
+            sql: (parameter,) for sql, parameter in every.items() if parameter is not None
+        }
         if (own := self.hardware_other_than) is not None:
-            found["hardware != ? AND instr(hardware, ?) != 1"] = own, own + BEFORE_GPU
+            parameters_by_sql["hardware != ? AND instr(hardware, ?) != 1"] = own, own + BEFORE_GPU
         if self.statuses:
             marks = ", ".join("?" * len(self.statuses))
-            found[f"status IN ({marks})"] = tuple(status.value for status in self.statuses)
-        return found
+            parameters_by_sql[f"status IN ({marks})"] = tuple(status.value for status in self.statuses)
+        return parameters_by_sql
 
 
 def prune(connection: sqlite3.Connection, pruning: Pruning) -> int:

@@ -170,15 +170,15 @@ class Store:
         """
         keys = (key, *(replace(key, variant=name) for name in former_names(key.variant)))
         with explained(self._name):
-            rows = (self._connection.execute(SELECT_ONE, astuple(each)).fetchone() for each in keys)
-            row = next((each for each in rows if each is not None), None)
+            rows = (self._connection.execute(SELECT_ONE, astuple(key)).fetchone() for key in keys)
+            row = next((row_of_key for row_of_key in rows if row_of_key is not None), None)
         measurement = None if row is None else self._measurement(row)
         return self._transient.get(key) if measurement is None or measurement.is_transient else measurement
 
     def get_many(self, keys: Iterable[MeasurementKey]) -> Mapping[MeasurementKey, Measurement]:
         """The measurements of ``keys``, in their order; keys without a measurement are missing."""
-        found = ((key, self.get(key)) for key in keys)
-        return {key: measurement for key, measurement in found if measurement is not None}
+        measurements = ((key, self.get(key)) for key in keys)
+        return {key: measurement for key, measurement in measurements if measurement is not None}
 
     def measurements(self, *, here_only: bool = False) -> Iterator[Measurement]:
         """All measurements in the order of keys, or only those of this machine and these versions."""
@@ -280,7 +280,7 @@ class Store:
     def _warn_if_of_elsewhere(self) -> None:
         with explained(self._name):
             own = {self.hardware, processor_of(self.hardware)}
-            elsewhere = all(summary.is_of_elsewhere(self._connection, each) for each in own)
+            elsewhere = all(summary.is_of_elsewhere(self._connection, hardware) for hardware in own)
         if elsewhere:
             _LOG.warning(
                 "the tuning database %s holds measurements of other machines or versions only; they are ignored, and "

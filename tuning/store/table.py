@@ -42,17 +42,25 @@ def is_table(path: Path) -> bool:
         return file.readline(1 << 12).rstrip(b"\n") == ",".join(COLUMNS).encode()
 
 
-def _row(each: Measurement) -> list[object]:
-    key, ok = each.key, each.status is Status.OK
+def _row(measurement: Measurement) -> list[object]:
+    key, ok = measurement.key, measurement.status is Status.OK
     parts = Descriptor.parse(key.variant)
     named = (parts.device, parts.dtype, parts.operation, parts.routine) if parts else ("",) * 4
-    stock = typical_time(each.baseline_samples) if each.baseline_samples else None
-    error = None if each.error is None else each.error if math.isfinite(each.error) else "inf"
+    stock = typical_time(measurement.baseline_samples) if measurement.baseline_samples else None
+    error = None if measurement.error is None else measurement.error if math.isfinite(measurement.error) else "inf"
     values = (
-        *(key.task, key.variant, *named, each.status.value),
-        *(_times(each.samples) if ok else (None,) * 4),
-        *(len(each.samples), stock, error, each.foreign_load, each.packed_bytes),
-        *(key.threads, key.backend, key.hardware, key.runtime, each.created, each.facts, each.message),
+        *(key.task, key.variant, *named, measurement.status.value),
+        *(_times(measurement.samples) if ok else (None,) * 4),
+        *(len(measurement.samples), stock, error, measurement.foreign_load, measurement.packed_bytes),
+        *(
+            key.threads,
+            key.backend,
+            key.hardware,
+            key.runtime,
+            measurement.created,
+            measurement.facts,
+            measurement.message,
+        ),
     )
     return [_harmless(value) for value in values]
 

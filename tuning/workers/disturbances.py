@@ -108,8 +108,8 @@ def group_members(group: int) -> list[int]:
 
 def computed_by_groups(groups: Collection[int]) -> float:
     """Processor time of all processes of some process groups, those of their children that have ended included."""
-    found = (_stat(pid) for pid in _members(groups)) if groups else ()
-    return sum(_computed(fields) for fields in found if fields is not None)
+    stats = (_stat(pid) for pid in _members(groups)) if groups else ()
+    return sum(_computed(fields) for fields in stats if fields is not None)
 
 
 def _usage(pids: list[int]) -> Usage | None:
@@ -159,12 +159,12 @@ def _processes() -> list[int]:
 
 def _members(groups: Collection[int]) -> list[int]:
     """The processes of some process groups. To ask for a group takes a hundredth of reading what a process does."""
-    found = []
+    members = []
     for pid in _processes():
         with suppress(OSError):
             if os.getpgid(pid) in groups:
-                found.append(pid)
-    return found
+                members.append(pid)
+    return members
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -179,7 +179,7 @@ def _number(file: str, name: str) -> int:
     """The number that follows ``name`` in a file of ``/proc``; 0 if it is missing."""
     with suppress(OSError, ValueError):
         for line in (_PROC / file).read_text(encoding="ascii", errors="replace").splitlines():
-            found, _, rest = line.partition(" ")
-            if found == name:
+            label, _, rest = line.partition(" ")
+            if label == name:
                 return int(rest.split()[0])
     return 0

@@ -23,5 +23,5 @@ def entry_point(function: Callable[..., object]) -> str:
 def resolved(name: str) -> Callable[..., Any]:
     """The function of a name that ``entry_point`` gave."""
     module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+    function_of_module: Callable[..., Any] = getattr(import_module(module), function)
+    return function_of_module

@@ -322,10 +322,10 @@ class WorkerPool:
 
     def _relay(self, logged: Iterable[Logged]) -> None:
         """Log what a job logged, in the parent; each text once, as many jobs meet with the same."""
-        for each in logged:
-            if each not in self._logged:
-                self._logged.add(each)
-                logging.getLogger(each.logger).log(each.level, "%s", each.text)
+        for record in logged:
+            if record not in self._logged:
+                self._logged.add(record)
+                logging.getLogger(record.logger).log(record.level, "%s", record.text)
 
     def _dispatch(self, requests: _Requests, backlog: _Backlog, timeout: float, quiet: bool) -> None:
         """Give jobs to idle workers, and start more workers if the backlog needs them."""

@@ -106,11 +106,11 @@ class _JobLog(logging.Handler):
 
     def take(self) -> tuple[Logged, ...]:
         """What was logged since this was last asked, each text once."""
-        found, left_out = [*self._records], self._left_out
+        taken, left_out = [*self._records], self._left_out
         self._records, self._left_out = {}, 0
         if left_out:
-            found.append(Logged(__name__, logging.WARNING, f"{left_out} more warnings of the same job are left out"))
-        return tuple(found)
+            taken.append(Logged(__name__, logging.WARNING, f"{left_out} more warnings of the same job are left out"))
+        return tuple(taken)
 
 
 class _Server:

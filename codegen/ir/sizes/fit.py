@@ -209,18 +209,20 @@ def twin_sizes(symbols: Sequence[Symbol]) -> list[int]:
     than three, as code for sizes of one leaves dimensions out.
     """
     taken = {symbol.most for symbol in symbols}
-    found: list[int] = []
-    for each in symbols:
-        below = range(each.most // each.multiple - 1, 2, -1)
-        above = itertools.count(max(3, each.most // each.multiple + 1))
-        known = [*zip(symbols, found, strict=False)]
+    sizes: list[int] = []
+    for symbol in symbols:
+        below = range(symbol.most // symbol.multiple - 1, 2, -1)
+        above = itertools.count(max(3, symbol.most // symbol.multiple + 1))
+        known = [*zip(symbols, sizes, strict=False)]
         distances = {symbol.most - size for symbol, size in known}
         # As what is left of an image's side where its symbol is a multiple.
         steps = {(symbol.most - size) // symbol.multiple for symbol, size in known}
-        alike = {each.most - distance for distance in distances} | {each.most - step * each.multiple for step in steps}
-        found.append(_first_prime(each, itertools.chain(below, above), taken | alike))
-        taken.add(found[-1])
-    return found
+        alike = {symbol.most - distance for distance in distances} | {
+            symbol.most - step * symbol.multiple for step in steps
+        }
+        sizes.append(_first_prime(symbol, itertools.chain(below, above), taken | alike))
+        taken.add(sizes[-1])
+    return sizes
 
 
 def small_sizes(symbols: Sequence[Symbol]) -> list[int]:
@@ -228,16 +230,16 @@ def small_sizes(symbols: Sequence[Symbol]) -> list[int]:
     one product of symbols fits what follows from them.
     """
     taken: set[int] = set()
-    found: list[int] = []
+    sizes: list[int] = []
     for index, symbol in enumerate(symbols):
         known = symbols[: index + 1]
         for number in itertools.count(max(3, symbol.least // symbol.multiple)):
             size = _first_prime(symbol, itertools.count(number), taken)
-            if _tells_products({one.name: small for one, small in zip(known, [*found, size], strict=True)}, known):
+            if _tells_products({one.name: small for one, small in zip(known, [*sizes, size], strict=True)}, known):
                 break
-        found.append(size)
+        sizes.append(size)
         taken.add(size)
-    return found
+    return sizes
 
 
 def _first_prime(symbol: Symbol, numbers: Iterable[int], taken: Collection[int]) -> int:

@@ -63,5 +63,5 @@ class DeferredEpilogue:
 
     def _before(self, panel: Panel) -> tuple[Block, Index]:
         """The previous block, and how many pixels of each of its tiles are to be finished."""
-        index, row, column, fresh, pixels = (self._asm.kept(self._memory, each) for each in range(_PIXELS + 1))
+        index, row, column, fresh, pixels = (self._asm.kept(self._memory, number) for number in range(_PIXELS + 1))
         return Block(Panel(index, panel.vectors, panel.last), row, column, 0, fresh), pixels

@@ -77,11 +77,11 @@ class TileFinish:
 
         def every(pixel: Index) -> None:
             # All loads come before the stores, or they would wait for stores to addresses with the same low bits.
-            found = []
+            finished = []
             for number, origin in enumerate(self._origins(block, pixel)):
                 totals = self._totals(number, pixel, weights, starts or self._starts(origin, counts))
-                found.append((origin, self._results(origin, totals, counts)))
-            for number, (origin, values) in enumerate(found):
+                finished.append((origin, self._results(origin, totals, counts)))
+            for number, (origin, values) in enumerate(finished):
                 store = functools.partial(self._store, origin, values, counts)
                 asm.when(self._is_fresh(block, number, origin), store)
 
@@ -112,7 +112,7 @@ class TileFinish:
     def _starts(self, origin: TileOrigin, counts: Sequence[int]) -> list[ir.Value]:
         """The initial values of a pixel's sums."""
         of, asm = self._of, self._asm
-        tile_vectors = [TileVector(0, 0, each, count) for each, count in enumerate(counts)]
+        tile_vectors = [TileVector(0, 0, number_of_vector, count) for number_of_vector, count in enumerate(counts)]
         return [of.epilogue.start(asm, self._memories, origin, tile_vector) for tile_vector in tile_vectors]
 
     def _weights(self, panel: Panel) -> list[Dequantisation]:
@@ -136,19 +136,19 @@ class TileFinish:
     ) -> list[ir.Value]:
         """The result of the layer's root at a pixel of a tile of the block."""
         of, asm = self._of, self._asm
-        found = []
-        for each, start in enumerate(starts):
-            tile = number * of.tiling.vectors + each
+        totals = []
+        for number_of_vector, start in enumerate(starts):
+            tile = number * of.tiling.vectors + number_of_vector
             total = asm.load(self._sums, asm.add(tile * ROWS * of.lanes, asm.mul(pixel, of.lanes)), of.lanes)
             if weights is None:
-                found.append(asm.sum_of(total, start))
+                totals.append(asm.sum_of(total, start))
                 continue
-            whole = arith.addi(total, weights[each].shift)
-            found.append(dequantised(asm, whole, start, weights[each].factor))
-        return found
+            whole = arith.addi(total, weights[number_of_vector].shift)
+            totals.append(dequantised(asm, whole, start, weights[number_of_vector].factor))
+        return totals
 
     def _results(self, origin: TileOrigin, totals: Sequence[ir.Value], counts: Sequence[int]) -> list[ir.Value]:
-        tile_vectors = [TileVector(0, 0, each, count) for each, count in enumerate(counts)]
+        tile_vectors = [TileVector(0, 0, place, count) for place, count in enumerate(counts)]
         return [
             self._of.epilogue.finish(self._asm, self._memories, origin, tile_vector, total)
             for tile_vector, total in zip(tile_vectors, totals, strict=True)
@@ -168,6 +168,6 @@ class TileFinish:
 
     def _store(self, origin: TileOrigin, values: Sequence[ir.Value], counts: Sequence[int]) -> None:
         of, asm = self._of, self._asm
-        for each, (value, count) in enumerate(zip(values, counts, strict=True)):
-            offset = origin.offset(asm, of.result, TileVector(0, 0, each, count))
+        for place, (value, count) in enumerate(zip(values, counts, strict=True)):
+            offset = origin.offset(asm, of.result, TileVector(0, 0, place, count))
             asm.store(value, self._memories[of.result.memory], offset, count)

@@ -107,8 +107,8 @@ class Interleaving:
         nothing = asm.splat(ir.FloatAttr.get(element, 0.0))
         for vector in range(panel.vectors):
             count, column = panel.count(vector, self.lanes), vector * self.lanes
-            found = [self._load(asm, source, column + row * self.row, count, element) for row in range(rows)]
-            whole = interleaved([*found, *[nothing] * (self.group - rows)])
+            rows_of_vectors = [self._load(asm, source, column + row * self.row, count, element) for row in range(rows)]
+            whole = interleaved([*rows_of_vectors, *[nothing] * (self.group - rows)])
             asm.store_all(whole, target[0], asm.add(target[1], vector * self._tile), self._line)
 
     def _load(

@@ -80,13 +80,13 @@ def tile_tilings(work: TileWork, machine: Machine, element: TileElement) -> list
     return list(dict.fromkeys(_keeping_workers_awake(tilings, work, machine)))
 
 
-def _keeping_workers_awake(found: list[TileTiling], work: TileWork, machine: Machine) -> list[TileTiling]:
+def _keeping_workers_awake(tilings: list[TileTiling], work: TileWork, machine: Machine) -> list[TileTiling]:
     """Drop tilings of one workgroup if the layer takes long: the other threads fall asleep meanwhile, and later layers
     pay for waking them, which does not show in the measurement of the layer alone."""
     products = work.batches * work.rows * work.columns * work.channels * work.depth * work.taps
     if machine.threads == 1 or products < _SHORT_PRODUCTS:
-        return found
-    return [tiling for tiling in found if tiling.row_groups * tiling.panel_groups * work.batches > 1] or found
+        return tilings
+    return [tiling for tiling in tilings if tiling.row_groups * tiling.panel_groups * work.batches > 1] or tilings
 
 
 def _blocks(work: TileWork, vectors: int) -> Iterator[tuple[int, int, int]]:

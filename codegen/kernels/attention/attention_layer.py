@@ -82,7 +82,7 @@ def attention_stages(task: Task) -> tuple[Stage, ...]:
         return task.stages
     slot = scores.inputs.index(None)
     joined = replace(fuse(turn.task, scores.task, slot), kind=scores.task.kind, stages=())
-    others = tuple(each for index, each in enumerate(scores.inputs) if index != slot)
+    others = tuple(input_ for index, input_ in enumerate(scores.inputs) if index != slot)
     return (Stage(joined, (*turn.inputs, *others)), *rest)
 
 
@@ -108,7 +108,7 @@ def computes_softmax(form: RowForm, result: TensorType) -> bool:
         {step.fold.combine.name} if step.fold else {view.operation.name for view in body_of(step.op).operations}
         for step in steps
     ]
-    if not all(found - {"linalg.yield"} <= known for found, known in zip(names, _SOFTMAX, strict=True)):
+    if not all(name - {"linalg.yield"} <= known for name, known in zip(names, _SOFTMAX, strict=True)):
         return False
     largest, distance, power, total, _ = (step.result for step in steps)
     given, *others = (step.operands for step in steps)
@@ -148,7 +148,7 @@ def attention_layer(
 
 def _code(
     task: Task,
-    found: Attention,
+    attention: Attention,
     scores: ProductLayer,
     context: ProductLayer,
     sizes: tuple[int, int],
@@ -160,12 +160,12 @@ def _code(
     values = taken[place]
     if max(queries, keys, values) >= len(task.inputs) or attention_stages(task)[-1].inputs[probabilities] is not None:
         raise RejectionError("it does not multiply activations, the last by what the softmax computes")
-    _check_between(found, scores, context, probabilities)
+    _check_between(attention, scores, context, probabilities)
     if scores.shape.columns % _PAIR and any(access.vector is not None for access in _read(scores.epilogue)):
         raise RejectionError("its keys are an odd number, and an operand beside the scores has a number for each")
     shape = context.shape
-    tile = ROWS, found.value_columns
-    sums = WarpSums(context.rows, shape.columns, tile, (sizes[0] * ROWS, found.value_columns), _PAIR)
+    tile = ROWS, attention.value_columns
+    sums = WarpSums(context.rows, shape.columns, tile, (sizes[0] * ROWS, attention.value_columns), _PAIR)
     code = FusedAttention(
         queries=PixelRows((_ONE, scores.axes[1]), scores.lhs, scores.shape.depth, scores.batches),
         keys=_keys(scores),
@@ -200,13 +200,13 @@ def _matrix(product: ProductLayer) -> MatrixRows:
     return MatrixRows(batch, row, product.shape.depth, product.shape.columns)
 
 
-def _check_between(found: Attention, scores: ProductLayer, context: ProductLayer, argument: int) -> None:
+def _check_between(attention: Attention, scores: ProductLayer, context: ProductLayer, argument: int) -> None:
     """Check that both products see the scores in one order, and that nothing else reads them.
 
     Raises:
         RejectionError: if not.
     """
-    columns = found.scores.columns
+    columns = attention.scores.columns
     written, read = scores.result, context.lhs
     in_rows = written.row == read.row == scores.rows * columns
     in_order = scores.rows == 1 or written.column == read.column == columns
@@ -225,8 +225,8 @@ def _wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
     first, _, last = attention_stages(task)
     weights = len(task.inputs) + len(first.task.weights)
     result = len(task.inputs) + len(task.weights)
-    given = tuple(result if each is None else each for each in first.inputs)
-    taken = tuple(result if each is None else each for each in last.inputs)
+    given = tuple(result if input_ is None else input_ for input_ in first.inputs)
+    taken = tuple(result if input_ is None else input_ for input_ in last.inputs)
     return (
         (*given, *range(len(task.inputs), weights), result),
         (*taken, *range(weights, result), result),
@@ -239,10 +239,10 @@ def _layouts(task: Task, first: Rewrite, last: Rewrite) -> tuple[str, ...]:
     Raises:
         RejectionError: if the products read an activation in different layouts.
     """
-    found: dict[int, str] = {}
+    layouts: dict[int, str] = {}
     of_scores, _, of_context = attention_stages(task)
     for stage, rewrite in ((of_scores, first), (of_context, last)):
         for position, layout in zip(stage.inputs, rewrite.inputs, strict=True):
-            if position is not None and found.setdefault(position, layout) != layout:
+            if position is not None and layouts.setdefault(position, layout) != layout:
                 raise RejectionError("the products read an activation in different layouts")
-    return tuple(found[position] for position in range(len(task.inputs)))
+    return tuple(layouts[position] for position in range(len(task.inputs)))

@@ -170,7 +170,7 @@ class _Writer:
 
         state = asm.loop(0, blocks, 1, state, step)
         sums = rows.finished(state[: rows.count], state[rows.count :])
-        taken = [self.memories[each] for each in code.taken]
+        taken = [self.memories[memory] for memory in code.taken]
         code.result.write(asm, taken, (self.batch, 0), (asm.add(self.first_row, self.down), 0), self.lane, sums)
 
     def _zeros(self, columns: int) -> Sums:
@@ -202,12 +202,12 @@ class _Writer:
     def _block(self, rows: SoftmaxRows, number: Index, buffer: Index, carried: list[ir.Value]) -> list[ir.Value]:
         """Add a block of keys and values."""
         code, asm = self.code, self.asm
-        given = [self.memories[each] for each in code.given]
+        given = [self.memories[memory] for memory in code.given]
         extents = code.queries.rows, code.values.depth
         scores = ScoreRows(asm, code.scores, given, extents, code.rows, self.batch, self.lane)
         first = asm.add(self.first_row, self.down), asm.mul(number, code.block)
-        found = scores.finish(self._products(buffer), first, is_whole=extents[1] % code.block == 0)
-        state, probabilities, sums = rows.add(carried[: rows.count], found, carried[rows.count :])
+        fresh_scores = scores.finish(self._products(buffer), first, is_whole=extents[1] % code.block == 0)
+        state, probabilities, sums = rows.add(carried[: rows.count], fresh_scores, carried[rows.count :])
         return [*state, *self._contexts(buffer, probabilities, sums)]
 
     def _products(self, buffer: Index) -> Sums:
@@ -221,10 +221,10 @@ class _Writer:
                 left = code.instruction.split(self._query(part, step))
                 for pair in range(code.block // (2 * COLUMNS)):
                     place = step * code.instruction.depth, 2 * pair * COLUMNS
-                    found = code.key_stages.fragments(asm, self.keys, start, self.lane, place)
-                    for each, fragment in enumerate(found):
+                    fragments = code.key_stages.fragments(asm, self.keys, start, self.lane, place)
+                    for number, fragment in enumerate(fragments):
                         right = code.instruction.split(fragment)
-                        index = 2 * pair + each
+                        index = 2 * pair + number
                         sums[index] = code.instruction.multiply(asm, left, right, sums[index])
         return sums
 
@@ -246,9 +246,9 @@ class _Writer:
             left = code.instruction.split(self._left(probabilities[step * blocks : (step + 1) * blocks]))
             for pair in range(columns // (2 * COLUMNS)):
                 place = step * code.instruction.depth, 2 * pair * COLUMNS
-                found = code.value_stages.fragments(asm, self.values, start, self.lane, place)
-                for each, fragment in enumerate(found):
-                    index = 2 * pair + each
+                fragments = code.value_stages.fragments(asm, self.values, start, self.lane, place)
+                for number, fragment in enumerate(fragments):
+                    index = 2 * pair + number
                     sums[index] = code.instruction.multiply(asm, left, code.instruction.split(fragment), sums[index])
         return sums
 

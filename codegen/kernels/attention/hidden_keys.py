@@ -35,7 +35,7 @@ def may_hide_keys(form: AttentionForm) -> bool:
     """Whether scores depend on something that differs from query to query and from key to key, such as a causal mask,
     and never decrease with their products."""
     read = [operand for step in form.steps for operand in step.operands if isinstance(operand, Strided)]
-    masks = [each for each in read if each.steps[-1] != 0 and each.steps[-2] != 0]
+    masks = [mask for mask in read if mask.steps[-1] != 0 and mask.steps[-2] != 0]
     return bool(masks) and all(map(_grows, form.steps))
 
 
@@ -134,7 +134,7 @@ class HiddenKeys:
         """
         asm, head = self.head.asm, self.head
         most = [asm.broadcast(self.bounds, place) for place, _ in queries]
-        least = [arith.negf(each) for each in most]
+        least = [arith.negf(largest) for largest in most]
 
         def scores(products: Sequence[ir.Value], key: Index) -> list[ir.Value]:
             at, is_whole = asm.add(first, key), isinstance(count, int) and count % asm.lanes == 0
@@ -146,7 +146,7 @@ class HiddenKeys:
             return [*map(arith.maximumf, carried, scores(least, key))]
 
         reached = asm.loop(0, count, asm.lanes, before, larger)
-        bases = [head.reduced(each, arith.maximumf) for each in reached]
+        bases = [head.reduced(maximum, arith.maximumf) for maximum in reached]
         word = asm.vector_type(ir.IntegerType.get_signless(_WORD_BITS))
 
         def last(key: Index, carried: list[ir.Value]) -> list[ir.Value]:

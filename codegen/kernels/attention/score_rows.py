@@ -51,7 +51,7 @@ class ScoreRows:
         """
         asm = self.asm
         group, quad = asm.divide(self.lane, _QUAD)
-        found = []
+        finished = []
         for number, fragment in enumerate(sums):
             column = asm.add(first[1], asm.mul(quad, _PAIR), number * COLUMNS)
             inside = column if is_whole else asm.minimum(column, max(0, self.extents[1] - _PAIR))
@@ -61,8 +61,8 @@ class ScoreRows:
                     row = asm.minimum(row, self.extents[0] - 1)
                 score = self._score(vector.extract(fragment, [], [half]), row, inside)
                 fragment = vector.insert(score if is_whole else self._existing(score, column), fragment, [], [half])
-            found.append(fragment)
-        return found
+            finished.append(fragment)
+        return finished
 
     def _existing(self, scores: ir.Value, column: Index) -> ir.Value:
         """A pair of scores from a column on, minus infinity where there is no column."""
@@ -111,20 +111,21 @@ class SoftmaxRows:
         for half in range(_HALVES):
             rows = [vector.extract(score, [], [half]) for score in scores]
             largest = maxima[half]
-            for each in rows:
-                largest = arith.maximumf(largest, each)
+            for row in rows:
+                largest = arith.maximumf(largest, row)
             largest = self._across(largest, arith.maximumf)
             # Rows of which all scores are minus infinity so far have no sum yet, rather than one of NaN.
             none = arith.cmpf(arith.CmpFPredicate.OEQ, largest, _splat(asm, -math.inf))
             base = arith.select(none, _splat(asm, 0.0), largest)
             factor = exp(asm, arith.subf(maxima[half], base))
             total = arith.mulf(totals[half], factor)
-            for index, each in enumerate(rows):
-                power = exp(asm, arith.subf(each, base))
+            for index, row in enumerate(rows):
+                power = exp(asm, arith.subf(row, base))
                 total = arith.addf(total, power)
                 scores[index] = vector.insert(power, scores[index], [], [half])
             sums = [
-                vector.insert(arith.mulf(vector.extract(each, [], [half]), factor), each, [], [half]) for each in sums
+                vector.insert(arith.mulf(vector.extract(sum_of_row, [], [half]), factor), sum_of_row, [], [half])
+                for sum_of_row in sums
             ]
             maxima[half], totals[half] = largest, total
         return [*maxima, *totals], scores, sums
@@ -134,7 +135,8 @@ class SoftmaxRows:
         for half in range(_HALVES):
             total = self._across(state[_HALVES + half], arith.addf)
             sums = [
-                vector.insert(arith.divf(vector.extract(each, [], [half]), total), each, [], [half]) for each in sums
+                vector.insert(arith.divf(vector.extract(sum_of_row, [], [half]), total), sum_of_row, [], [half])
+                for sum_of_row in sums
             ]
         return sums
 

@@ -79,7 +79,7 @@ def _threads(result: Sequence[int], tiled: int, across: int, most: int) -> Tiles
     own = along * columns, across * _CHANNELS
     # Batches of products have a matrix each on the right, rows of an image share it.
     fitting = _SHARED_BYTES // (sum(own) * DEPTH_OF_THREADS * _FLOAT_BYTES) if len(outer) + 2 > tiled else most
-    rows = [_largest_divisor(each, max(1, min(fitting, most // (across * along)))) for each in outer]
+    rows = [_largest_divisor(size, max(1, min(fitting, most // (across * along)))) for size in outer]
     if math.prod((*rows, along, across)) % WARP:
         return None
     group = (*rows, *own)
@@ -100,13 +100,13 @@ def matrix_tiles(result: Sequence[int], tiled: int, reduction: int, gpu: CudaArc
         dtype: f16 or bf16. In batches of products of the latter, more than half of the matrices spill.
     """
     most = _MOST_MATRICES // 2 if dtype == BF16 and len(result) > tiled == 2 else _MOST_MATRICES
-    depth = next((each for each in _DEPTHS if reduction % each == 0), None)
+    depth = next((divisor for divisor in _DEPTHS if reduction % divisor == 0), None)
     if depth is None:
         return []
-    found = sorted(
+    ordered = sorted(
         _matrices(result[-tiled:], depth, most), key=lambda tiles: (_waves(result, tiles, gpu), tiles.workgroup)
     )
-    return found[:_TRIED]
+    return ordered[:_TRIED]
 
 
 def pads_rows(result: Sequence[int]) -> bool:
@@ -119,7 +119,7 @@ def _matrices(result: Sequence[int], depth: int, most: int) -> Iterator[Tiles]:
     is_padded = pads_rows(result)
     if is_padded and width > _WIDEST_PADDED:
         return
-    widths = [-(-width // ROWS) * ROWS] if is_padded else [each for each in _WIDTHS if width % each == 0]
+    widths = [-(-width // ROWS) * ROWS] if is_padded else [candidate for candidate in _WIDTHS if width % candidate == 0]
     rows = [[row for row in _ROWS_OF_GROUP if extent % row == 0] for extent in outer]
     across = [column for column in _COLUMNS_OF_GROUP if channels % column == 0]
     for *high, wide, many in itertools.product(*rows, widths, across):
@@ -139,7 +139,7 @@ def _of_warp(group: Sequence[int], most: int) -> tuple[int, ...] | None:
         warps = total // matrices
         rows = math.gcd(down, 2)
         columns = math.gcd(across, matrices // rows)
-        outer = [math.gcd(each, matrices // (columns * rows)) for each in high]
+        outer = [math.gcd(size, matrices // (columns * rows)) for size in high]
         if columns * rows * math.prod(outer) == matrices and _FEWEST_WARPS <= warps <= _MOST_WARPS:
             return (*outer, rows, columns)
     return None

@@ -78,15 +78,15 @@ class ComputedRows:
         unit, rest = asm.divide(part, UNIT // (self._lanes * self.element_bytes))
         rows, columns = self.window.nest.rows, self.window.nest.columns
         pixels = rows.output * columns.output
-        found = []
+        list_of_places = []
         for index in range(self.passes):
             row = asm.add(start, index * (self.tiling.threads // self._per_row))
             pixel = asm.add(first, row)
             pixel = pixel if pixels % self.tiling.rows == 0 else asm.minimum(pixel, pixels - 1)
             line, column = asm.divide(pixel, columns.output)
             target = asm.mul(swizzled(asm, row, unit, self.tiling.units), UNIT // self.element_bytes)
-            found.append(Place(asm.add(target, asm.mul(rest, self._lanes)), line, column, True))
-        return found
+            list_of_places.append(Place(asm.add(target, asm.mul(rest, self._lanes)), line, column, True))
+        return list_of_places
 
     def start(
         self,
@@ -103,7 +103,7 @@ class ComputedRows:
         vectors = self.window.nest.channels // self._lanes
         exists = self.window.nest.channels % (self.tiling.depth // self.element_bytes) == 0 or asm.less(vector, vectors)
         vector = asm.value(chosen(asm, exists, vector, vectors - 1))
-        origins = [TileOrigin(batch, each.y, each.x, vector) for each in places]
+        origins = [TileOrigin(batch, corner.y, corner.x, vector) for corner in places]
         for place, origin, total in zip(places, origins, self._totals(asm, origins), strict=True):
             value = self.window.nest.epilogue.finish(asm, self.memories, origin, self._place, total)
             if not isinstance(exists, bool):
@@ -142,12 +142,12 @@ class ComputedRows:
         base = asm.add(
             asm.mul(origin.batch, image.batch), asm.mul(row, image.row), asm.mul(origin.vector, image.vector or 0)
         )
-        for number, each in enumerate(filters):
+        for number, filters_of_row in enumerate(filters):
             column = asm.add(asm.mul(origin.column, columns.stride), number * columns.dilation - columns.padding)
             present = asm.all_of(is_row, asm.within(column, columns.input) if columns.is_padded else True)
             offset = chosen(asm, present, asm.add(base, asm.mul(column, image.column)), 0)
             pixel = asm.load(self.memories[image.memory], offset, self._lanes)
-            added = self.window.combine(asm, pixel, each, total)
+            added = self.window.combine(asm, pixel, filters_of_row, total)
             total = added if isinstance(present, bool) else arith.select(present, added, total)
         return total
 
@@ -192,6 +192,6 @@ class SeparableProduct:
         """Emit the code of one thread."""
         # What is between both convolutions has no buffer, and nothing reads or writes the one in its place.
         buffers = [*memories, memories[0]]
-        first, second = ([buffers[each] for each in wiring] for wiring in self.wirings)
+        first, second = ([buffers[index] for index in wiring] for wiring in self.wirings)
         rows = replace(self.rows, memories=tuple(first))
         replace(self.product, computed=rows).write(asm, second, group)

@@ -123,8 +123,8 @@ class _Writer:
         def store() -> None:
             # Offsets that are computed within the branch cannot be used after it.
             origin = replace(self.origin, bases={})
-            found = nest.epilogue.finish(asm, self.memories, origin, place, total)
-            asm.store(found, self.memories[nest.result.memory], origin.offset(asm, nest.result, place), asm.lanes)
+            finished = nest.epilogue.finish(asm, self.memories, origin, place, total)
+            asm.store(finished, self.memories[nest.result.memory], origin.offset(asm, nest.result, place), asm.lanes)
 
         return store
 

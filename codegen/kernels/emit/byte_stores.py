@@ -84,8 +84,8 @@ class ByteAssembler(Assembler):
 
     def _packed_halves(self, one: ir.Value, other: ir.Value) -> ir.Value:
         """The integers of two vectors in 16 bits."""
-        found: ir.Value = llvm.call_intrinsic(_register(_HALF), "llvm.x86.avx2.packssdw", [one, other], [], [])
-        return found
+        packed: ir.Value = llvm.call_intrinsic(_register(_HALF), "llvm.x86.avx2.packssdw", [one, other], [], [])
+        return packed
 
     def _rounded_words(self, value: ir.Value, scale: Scale) -> ir.Value:
         """What a vector stands for as integers of 32 bits, of which those that are too large may be any above 127.
@@ -107,7 +107,7 @@ class ByteAssembler(Assembler):
         inner = None if outer is None else self.known.clipped.get(outer.number)
         if outer is None or inner is None or outer.is_least == inner.is_least:
             return real
-        ends = [round(self.known.constants[each.bound]) for each in (outer, inner)]
+        ends = [round(self.known.constants[loop.bound]) for loop in (outer, inner)]
         if abs(ends[0] - ends[1]) != _STEPS:
             return real
         if outer.is_least:

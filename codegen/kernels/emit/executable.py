@@ -120,7 +120,7 @@ class Kernel:
         The values of symbols are ``%s0``, and so on.
         """
         own = None if self.tied is None else arguments[self.tied]
-        sizes = SizeText({each: f"%s{index}" for index, each in enumerate(self.symbols)})
+        sizes = SizeText({symbol: f"%s{index}" for index, symbol in enumerate(self.symbols)})
         results = [own or sizes.typed(self.results[0]), *map(sizes.typed, self.results[1:])]
         numbers = [f"%i{index}" for index in range(len(self.symbols))]
         given, types = [*numbers, *arguments], [*[I32] * len(numbers), *map(sizes.typed, self.reads)]

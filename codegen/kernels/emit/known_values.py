@@ -57,7 +57,7 @@ class Known:
         inner = None if outer is None else self.clipped.get(outer.number)
         if outer is None or inner is None or outer.is_least == inner.is_least:
             return False
-        return all(abs(self.constants[each.bound]) / divisor < _LARGE for each in (outer, inner))
+        return all(abs(self.constants[loop.bound]) / divisor < _LARGE for loop in (outer, inner))
 
     def unclipped(self, value: ir.Value) -> ir.Value:
         """The vector that ``value`` was before it was bounded."""

@@ -59,9 +59,9 @@ def scaled(asm: Assembler, sums: ir.Value, start: ir.Value, factor: ir.Value) ->
     number = sums
     if asm.known.constants.get(start) != 0.0:
         number = arith.addf(sums, in_units(asm, start, factor))
-    found = arith.mulf(number, factor)
-    asm.known.scaled[found] = Scaled(number, factor)
-    return found
+    product = arith.mulf(number, factor)
+    asm.known.scaled[product] = Scaled(number, factor)
+    return product
 
 
 def in_units(asm: Assembler, start: ir.Value, factor: ir.Value) -> ir.Value:
@@ -115,12 +115,12 @@ def clip(asm: Assembler, number: ir.Value, bound: ir.Value, *, is_least: bool, k
         beyond = arith.CmpFPredicate.OLT if is_least else arith.CmpFPredicate.OGT
     else:
         beyond = arith.CmpFPredicate.ULE if is_least else arith.CmpFPredicate.UGE
-    found = arith.select(arith.cmpf(beyond, number, bound), bound, number)
+    clipped_number = arith.select(arith.cmpf(beyond, number, bound), bound, number)
     known = asm.known
-    known.clipped[found] = Clipped(number, bound, is_least, keeps_nan)
+    known.clipped[clipped_number] = Clipped(number, bound, is_least, keeps_nan)
     if known.is_integer(number) and known.is_integer(bound):
-        known.integers.add(found)
-    return found
+        known.integers.add(clipped_number)
+    return clipped_number
 
 
 def clipped(asm: Assembler, condition: ir.Value, bound: ir.Value, number: ir.Value) -> ir.Value | None:
@@ -140,7 +140,7 @@ def rounded(asm: Assembler, number: ir.Value) -> ir.Value:
 
     CPUs have an instruction for it, but IREE expands ``math.roundeven`` to some 25 operations before LLVM sees it.
     """
-    if not any(asm.has(each) for each in _ROUNDING):
+    if not any(asm.has(feature) for feature in _ROUNDING):
         nearest = functions.roundeven(number)
     else:
         nearest = llvm.call_intrinsic(number.type, "llvm.roundeven", [number], [], [])

@@ -170,7 +170,7 @@ def _power(asm: Assembler, bits: ir.Value) -> ir.Value:
 
 def _polynomial(asm: Assembler, coefficients: Sequence[float], argument: ir.Value) -> ir.Value:
     """Horner's scheme."""
-    *rest, total = (_splat(asm, each) for each in coefficients)
+    *rest, total = (_splat(asm, coefficient) for coefficient in coefficients)
     for coefficient in reversed(rest):
         total = asm.multiply_add(total, argument, coefficient)
     return total

@@ -29,15 +29,15 @@ LEAST_ROWS = 8
 def tilings_of_codes(shape: MatmulShape, machine: Machine, *, in_bytes: bool = False) -> list[Tiling]:
     """Sizes for codes that are decoded in registers, best guess first; ``in_bytes`` for products of integers."""
     rows, vectors = shape.rows or 1, -(-shape.columns // machine.lanes)
-    found = []
+    tilings = []
     for wide in _widths(rows, vectors, machine):
         if wide > vectors and wide > 1:
             continue
         free = machine.registers - _OTHERS - (_OF_VECTOR_IN_BYTES if in_bytes else _OF_VECTOR) * wide
         most = 1 if rows == 1 else min(rows, _MOST_ROWS, max(1, free // wide))
         tile = _tile_rows(rows, most, machine)
-        found.append(Tiling(1, tile, wide, *_workgroups(rows // chunk(rows, tile), -(-vectors // wide), machine), 1))
-    return list(dict.fromkeys(found))
+        tilings.append(Tiling(1, tile, wide, *_workgroups(rows // chunk(rows, tile), -(-vectors // wide), machine), 1))
+    return list(dict.fromkeys(tilings))
 
 
 def _tile_rows(rows: int, most: int, machine: Machine) -> int:
@@ -69,10 +69,10 @@ def _workgroups(lines: int, panels: int, machine: Machine) -> tuple[int, int]:
 def tilings_of_dots(shape: MatmulShape, machine: Machine) -> list[Tiling]:
     """Sizes for rows that every workgroup rounds, best guess first: if one thread runs all, one workgroup is tried
     first; with more threads workgroups that partition the rows are tried, too."""
-    found = tilings_of_codes(shape, machine, in_bytes=True)
+    tilings = tilings_of_codes(shape, machine, in_bytes=True)
     if machine.threads == 1:
-        return list(dict.fromkeys([*(replace(tiling, panel_groups=1) for tiling in found[:2]), *found]))
-    return list(dict.fromkeys([found[0], *tilings_by_rows(shape, found[:2], machine), *found[1:]]))
+        return list(dict.fromkeys([*(replace(tiling, panel_groups=1) for tiling in tilings[:2]), *tilings]))
+    return list(dict.fromkeys([tilings[0], *tilings_by_rows(shape, tilings[:2], machine), *tilings[1:]]))
 
 
 def with_widest(listed: Sequence[Tiling]) -> list[Tiling]:
@@ -90,12 +90,12 @@ def refused_words(shape: MatmulShape) -> Rejected | None:
 
 def tilings_by_rows(shape: MatmulShape, tilings: Sequence[Tiling], machine: Machine) -> list[Tiling]:
     """The sizes with workgroups that partition the rows, of those that leave each thread some."""
-    rows, found = shape.rows or 1, []
+    rows, tilings_found = shape.rows or 1, []
     for tiling in tilings:
         lines = rows // chunk(rows, tiling.columns)
         if lines >= machine.threads:
-            found.append(replace(tiling, row_groups=long_workgroups(lines, machine.threads), panel_groups=1))
-    return found
+            tilings_found.append(replace(tiling, row_groups=long_workgroups(lines, machine.threads), panel_groups=1))
+    return tilings_found
 
 
 def refused_panels(shape: MatmulShape) -> Rejected | None:
@@ -106,11 +106,11 @@ def refused_panels(shape: MatmulShape) -> Rejected | None:
 def tilings_of_panels(shape: MatmulShape, machine: Machine) -> list[Tiling]:
     """Sizes for panels that are decoded first, best guess first. Workgroups partition panels; if one thread runs all,
     there is one, as each has a workspace."""
-    vectors, found = -(-shape.columns // machine.lanes), []
+    vectors, tilings_found = -(-shape.columns // machine.lanes), []
     shapes = register_shapes(1, shape.rows or 1, vectors, shape.depth, machine)
     # What decodes a panel keeps registers, too. With all of them in use a sum was stored and loaded in each step.
     held = [of for of in shapes if (of.columns + 1) * of.vectors + _OTHERS <= machine.registers] or shapes
     for of in held[:_TRIED]:
         groups = 1 if machine.threads == 1 else long_workgroups(-(-vectors // of.vectors), machine.threads)
-        found.append(Tiling(1, of.columns, of.vectors, 1, groups, of.unroll))
-    return list(dict.fromkeys(found))
+        tilings_found.append(Tiling(1, of.columns, of.vectors, 1, groups, of.unroll))
+    return list(dict.fromkeys(tilings_found))

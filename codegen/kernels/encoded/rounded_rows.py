@@ -87,8 +87,8 @@ class RoundedRows:
             def block(number: Index, size: int) -> None:
                 start = asm.mul(number, of.block)
                 into = space, asm.add(target, asm.mul(start, self.bytes))
-                found = self._block(asm, (lhs, asm.add(source, start)), into, size)
-                for place, value in enumerate(found):
+                values = self._block(asm, (lhs, asm.add(source, start)), into, size)
+                for place, value in enumerate(values):
                     asm.store_words(_first(value), space, self._record(asm, target, number, place))
 
             whole = of.depth // of.block
@@ -156,7 +156,7 @@ class RoundedRows:
         def read(start: Index, count: int) -> list[ir.Value]:
             counts = [max(0, min(lanes, count - before)) for before in range(0, step, lanes)]
             places = [asm.add(source[1], start, index * lanes) for index in range(together)]
-            return [asm.load(source[0], *each) if each[1] else zero for each in zip(places, counts, strict=True)]
+            return [asm.load(source[0], *place) if place[1] else zero for place in zip(places, counts, strict=True)]
 
         def larger(start: Index, carried: list[ir.Value], count: int = step) -> list[ir.Value]:
             most = carried[0]

@@ -118,7 +118,7 @@ class AmxUnit:
 
     def multiply(self, element: TileElement, total: int, lhs: int, rhs: int) -> None:
         """Add the product of two tiles to a third."""
-        self._call(element.product, [self._numbers[each] for each in (total, lhs, rhs)])
+        self._call(element.product, [self._numbers[number] for number in (total, lhs, rhs)])
 
     def step(self, size: int) -> ir.Value:
         """A distance of rows in bytes, as a value."""
@@ -133,7 +133,7 @@ class AmxUnit:
 
     def _ask(self) -> None:
         word = ir.IntegerType.get_signless(64)
-        arguments = [self._constant(each, 64) for each in (_ARCH_PRCTL, _REQUEST, _TILE_DATA)]
+        arguments = [self._constant(number, 64) for number in (_ARCH_PRCTL, _REQUEST, _TILE_DATA)]
         clobbers = "~{rcx},~{r11},~{memory}"
         llvm.inline_asm(
             word, arguments, "syscall", f"={{rax}},{{rax}},{{rdi}},{{rsi}},{clobbers}", has_side_effects=True

@@ -110,7 +110,7 @@ def multiply_add(
         filters = replace(rhs, start=asm.add(rhs.start, asm.mul(index, rhs.step)))
         sums = [chained.begin(asm)] * len(carried)
         sums = _steps(asm, image, filters, length, unroll, sums, multiplier)
-        return [chained.end(asm, *each) for each in zip(carried, sums, strict=True)]
+        return [chained.end(asm, *pair) for pair in zip(carried, sums, strict=True)]
 
     return asm.loop(0, count, length, totals, chain)
 
@@ -164,10 +164,10 @@ def _outer_products(
             if not step:
                 offsets = _offsets(asm, lhs, range(first, first + pixels))
                 factors[first] = multiplier.factors(asm, lhs.memory, offsets, steps)
-            for position, each in enumerate(row):
+            for position, factor in enumerate(row):
                 indices = [pixel * len(row) + position for pixel in range(first, first + pixels)]
-                found = multiplier.add(asm, factors[first][step], each, [totals[index] for index in indices])
-                for index, total in zip(indices, found, strict=True):
+                added = multiplier.add(asm, factors[first][step], factor, [totals[index] for index in indices])
+                for index, total in zip(indices, added, strict=True):
                     totals[index] = total
     return totals
 
@@ -197,8 +197,8 @@ def _by_pixels(
 ) -> list[ir.Value]:
     """Apply ``change`` to values ``[rows, vectors]``: for each vector, to all rows that are multiplied at once."""
     step = multiplier.pixels * vectors
-    found = list(values)
+    by_pixels = list(values)
     for start in range(0, len(values), step):
         for vector in range(start, start + vectors):
-            found[vector : start + step : vectors] = change(values[vector : start + step : vectors])
-    return found
+            by_pixels[vector : start + step : vectors] = change(values[vector : start + step : vectors])
+    return by_pixels

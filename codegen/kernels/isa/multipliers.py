@@ -235,8 +235,8 @@ class DotElement(MultiplyInstruction):
     @property
     def requirement(self) -> str:
         """The CPU features that provide the instruction, for vectors of some length, by LLVM's names."""
-        found = {each for _, sets in self.extensions for each in sets}
-        return _alternatives([each for each in found if not any(set(other) < set(each) for other in found)])
+        needed = {feature for _, sets in self.extensions for feature in sets}
+        return _alternatives([feature for feature in needed if not any(set(other) < set(feature) for other in needed)])
 
     def exists_on(self, machine: Machine) -> bool:
         """Whether a CPU has the instruction; operating systems do not withhold it."""
@@ -247,7 +247,7 @@ class DotElement(MultiplyInstruction):
         sets = next((sets for least, sets in self.extensions if machine.vector_bytes >= least), ())
         if not sets:
             return Rejected(f"the CPU's vectors of {machine.vector_bytes} bytes are too short for the instruction")
-        if any(machine.features.issuperset(each) for each in sets):
+        if any(machine.features.issuperset(required) for required in sets):
             return None
         return Rejected(f"the CPU has no {_alternatives(sets)}")
 
@@ -273,7 +273,7 @@ class DotElement(MultiplyInstruction):
 
 
 def _alternatives(sets: Iterable[Extensions]) -> str:
-    return " or ".join(sorted(" and ".join(sorted(each)) for each in sets))
+    return " or ".join(sorted(" and ".join(sorted(required)) for required in sets))
 
 
 BFLOAT_DOTS = DotElement(

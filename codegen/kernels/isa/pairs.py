@@ -42,7 +42,7 @@ class PairFma:
 
     def together(self, lanes: int, steps: int) -> int:
         """Steps that a load of each invocation has numbers for: of 64 bits, else of 32."""
-        return next((each for each in (lanes, lanes // 2) if steps % each == 0), 1)
+        return next((width for width in (lanes, lanes // 2) if steps % width == 0), 1)
 
     def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """The sums themselves."""
@@ -61,7 +61,7 @@ class PairFma:
             numbers = asm.load(memory, offset, asm.lanes)
             return [Pair(*(asm.repeated(numbers, 2 * step + index) for index in range(2))) for step in range(steps)]
         both = invocation.load_pair(memory, offset)
-        return [Pair(*(asm.repeated(each, step) for each in both)) for step in range(steps)]
+        return [Pair(*(asm.repeated(part, step) for part in both)) for step in range(steps)]
 
     def load(self, asm: Assembler, memory: ir.Value, offset: Index, count: int) -> Pair:
         """The filters of a pair for a vector of channels."""

@@ -130,7 +130,9 @@ class ImageLayer:
         so channels need not be adjacent."""
         value = list(body_of(self.rewrite.function).arguments)[argument]
         if self.rewrite.task.inputs[argument].shape[_CHANNEL] < PLANES_BELOW and len(list(value.uses)) == 1:
-            self.inputs = tuple(PLAIN_IMAGE if index == argument else each for index, each in enumerate(self.inputs))
+            self.inputs = tuple(
+                PLAIN_IMAGE if index == argument else input_ for index, input_ in enumerate(self.inputs)
+            )
 
     def strides(self, argument: int) -> ImageStrides:
         """Strides of an image among the inputs."""

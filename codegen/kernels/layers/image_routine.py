@@ -58,8 +58,8 @@ class ImageRoutine(StoringKernel, Generic[Match]):
 
     def machine(self, task: Task, target: Target, storage: str | None = None) -> Machine | Rejected:
         """The machine with vectors of the routine's width; Rejected if the kernel does not support layer or target."""
-        found = kernel_machine(task, target, storage, self.devices)
-        return found if self.lanes is None or isinstance(found, Rejected) else found.with_lanes(self.lanes)
+        offered = kernel_machine(task, target, storage, self.devices)
+        return offered if self.lanes is None or isinstance(offered, Rejected) else offered.with_lanes(self.lanes)
 
     @abstractmethod
     def match(self, task: Task) -> Match | Rejected:
@@ -86,8 +86,8 @@ class ImageRoutine(StoringKernel, Generic[Match]):
         match, machine = required(self.match(task)), required(self.machine(task, target, self.storage))
         if self.blocked and any(channel % machine.lanes for channel in self.channels(match)):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
-        found = self.tilings(match, machine)
-        return found if isinstance(found, Rejected) else [sizes.parameters() for sizes in found]
+        tilings = self.tilings(match, machine)
+        return tilings if isinstance(tilings, Rejected) else [sizes.parameters() for sizes in tilings]
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel for one parameter set.

@@ -279,10 +279,10 @@ class DeferredKernel:
             RejectionError: if there is no kernel for the layer.
         """
         layer = self.routine.layer(self.task, dict(self.parameters), self.target)
-        found = layer.overwriting if self.overwrites else layer
-        if found is None:
+        chosen = layer.overwriting if self.overwrites else layer
+        if chosen is None:
             raise RejectionError("the result cannot be written over an activation")
-        return found
+        return chosen
 
     def executables(self) -> tuple[str, ...]:
         """Text of the kernel's ``hal.executable``.
@@ -317,7 +317,7 @@ class OverwritingKernel:
 def modules_of(routine: object) -> tuple[str, ...]:
     """Modules of a routine and of the routines that it wraps, which its own module need not import."""
     wrapped = [getattr(routine, field.name) for field in fields(routine)] if is_dataclass(routine) else []
-    inner = [name for each in wrapped if is_dataclass(each) for name in modules_of(each)]
+    inner = [name for part in wrapped if is_dataclass(part) for name in modules_of(part)]
     return tuple(dict.fromkeys((type(routine).__module__, *inner)))
 
 
@@ -332,7 +332,7 @@ def build_kernel(
     except RejectionError as error:
         return Rejected(error.reason)
     kernel = DeferredKernel.of(routine, task, parameters, target)
-    found, over = layer.overwriting, None
-    if found is not None and found.tied is not None:
-        over = OverwritingKernel(found.tied, replace(kernel, overwrites=True))
+    overwriting, over = layer.overwriting, None
+    if overwriting is not None and overwriting.tied is not None:
+        over = OverwritingKernel(overwriting.tied, replace(kernel, overwrites=True))
     return layer.implementation(kernel, over)

@@ -42,8 +42,8 @@ class ProductRoutine(StoringKernel):
             return Rejected("not a matrix product")
         machine = required(kernel_machine(task, target, self.storage, self.devices))
         shape = required(product_shape(task))
-        found = self.tilings(task, shape, machine)
-        return found if isinstance(found, Rejected) else [sizes.parameters() for sizes in found]
+        tilings = self.tilings(task, shape, machine)
+        return tilings if isinstance(tilings, Rejected) else [sizes.parameters() for sizes in tilings]
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         """The kernel of a matrix product.

@@ -144,19 +144,19 @@ class Epilogue:
         """Whether accumulators of all pixels start from the same values, such as a bias."""
         if self.chain.initial is None:
             return True
-        read = [each for each in self.operands[self.chain.initial] if isinstance(each, Access)]
+        read = [operand for operand in self.operands[self.chain.initial] if isinstance(operand, Access)]
         return all(access.row == access.column == 0 for access in read)
 
     @property
     def images(self) -> list[Access]:
         """Accesses to operands of the ops after the root that differ from pixel to pixel."""
-        read = [each for op in self.chain.followers for each in self.operands[op] if isinstance(each, Access)]
+        read = [operand for op in self.chain.followers for operand in self.operands[op] if isinstance(operand, Access)]
         return [access for access in dict.fromkeys(read) if access.column]
 
     def reads_only(self, access: Access) -> bool:
         """Whether the epilogue reads the memory of an access by this access alone."""
-        read = [each for found in self.operands.values() for each in found if isinstance(each, Access)]
-        return {each for each in read if each.memory == access.memory} == {access}
+        read = [each for operand in self.operands.values() for each in operand if isinstance(each, Access)]
+        return {operand for operand in read if operand.memory == access.memory} == {access}
 
     def start(
         self, asm: Assembler, memories: Sequence[ir.Value], origin: TileOrigin, tile_vector: TileVector
@@ -183,7 +183,7 @@ class Epilogue:
 
     def _read_by(self, op: ir.Operation) -> list[ir.Value]:
         """The values of the chain that an op reads."""
-        return [each for each in self.operands[op] if isinstance(each, ir.Value)]
+        return [operand for operand in self.operands[op] if isinstance(operand, ir.Value)]
 
     def _evaluate(
         self,
@@ -194,7 +194,7 @@ class Epilogue:
         op: ir.Operation,
         values: dict[ir.Value, ir.Value],
     ) -> ir.Value:
-        inputs = [_read(asm, memories, origin, tile_vector, each, values) for each in self.operands[op]]
+        inputs = [_read(asm, memories, origin, tile_vector, operand, values) for operand in self.operands[op]]
         return emit_region(asm, op, inputs)
 
 
@@ -216,10 +216,10 @@ def check_region(op: ir.Operation) -> None:
 
 
 def _operands(op: ir.Operation, chain: Chain, locate: Locate) -> tuple[_Operand, ...]:
-    inside = {each.results[0] for each in chain.ops}
+    inside = {op.results[0] for op in chain.ops}
     count = len(op.operands) - 1
     pairs = list(zip(list(op.operands)[:count], indexing_maps(op), strict=False))
-    return tuple(value if value in inside else _outside(value, each, locate) for value, each in pairs)
+    return tuple(value if value in inside else _outside(value, op, locate) for value, op in pairs)
 
 
 def _outside(value: ir.Value, indexing: ir.AffineMap, locate: Locate) -> _Operand:
@@ -288,7 +288,7 @@ def _on_vectors(asm: Assembler, op: ir.Operation, operands: list[ir.Value]) -> i
     if op.name == "arith.select" and (found := clipped(asm, *operands)) is not None:
         return found
     attributes = {name: op.attributes[name] for name in op.attributes}
-    kinds = [asm.vector_type(each.type) for each in op.results]
+    kinds = [asm.vector_type(result.type) for result in op.results]
     result = ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]
     note(asm, op.name, result, operands)
     return result

@@ -172,9 +172,9 @@ class Staging:
                 for plane in range(self.channels)
             ]
             zero = asm.splat(ir.FloatAttr.get(element, 0.0))
-            found = interleaved([*planes, *[zero] * (self.depth - self.channels)])
+            vectors = interleaved([*planes, *[zero] * (self.depth - self.channels)])
             into = asm.add(target[1], asm.mul(start, self.depth))
-            asm.store_all(found, target[0], into, present * self.depth)
+            asm.store_all(vectors, target[0], into, present * self.depth)
 
         asm.by_steps(count, asm.lanes, every)
 

@@ -77,10 +77,10 @@ def before_another(axis: Axis, run: TileRun, segment: Segment, tap: int) -> tupl
         RejectionError: if for another pixel, in some tile, the tap reads the first of a row, so that none precedes it
             either.
     """
-    found = tuple(pixel for pixel in segment.pixels if axis.pixel(run.end - run.width + pixel, tap) + 1 < axis.input)
-    if any(axis.pixel(run.start + each, tap) == 0 for each in set(segment.pixels) - set(found)):
+    pixels = tuple(pixel for pixel in segment.pixels if axis.pixel(run.end - run.width + pixel, tap) + 1 < axis.input)
+    if any(axis.pixel(run.start + pixel, tap) == 0 for pixel in set(segment.pixels) - set(pixels)):
         raise RejectionError("a pixel of the tile has no neighbour in its row")
-    return found
+    return pixels
 
 
 # Each panel of a kernel asks for the same runs, and each tile of a long row counts.
@@ -92,8 +92,8 @@ def tile_runs(axis: Axis, width: int) -> tuple[TileRun, ...]:
     runs: list[TileRun] = []
     alike = groupby(tiles, key=lambda tile: (tile[1], _segments(axis, *tile)))
     for (size, segments), group in alike:
-        found = list(group)
-        runs.append(TileRun(found[0][0], size, len(found), segments))
+        group_of_taps = list(group)
+        runs.append(TileRun(group_of_taps[0][0], size, len(group_of_taps), segments))
     return tuple(runs)
 
 
@@ -102,7 +102,7 @@ def _segments(axis: Axis, start: int, width: int) -> tuple[Segment, ...]:
         (tap, tuple(pixel for pixel in range(width) if axis.hits(start + pixel, tap))) for tap in range(axis.kernel)
     ]
     segments = []
-    for pixels, group in groupby(touched, key=lambda each: each[1]):
+    for pixels, group in groupby(touched, key=lambda touch: touch[1]):
         taps = [tap for tap, _ in group]
         if pixels:
             segments.append(Segment(taps[0], taps[-1] + 1, pixels))

@@ -151,9 +151,9 @@ def tilings(work: Work, machine: Machine) -> list[Tiling]:
     free = _free(work, machine)
     shapes = register_shapes(rows, columns, vectors, work.depth, free, prepares=work.prepares)
     chosen = [*shapes[:_TRIED], *_small_shape(rows, columns, vectors, work.depth, free, prepares=work.prepares)]
-    found = [_split(work, vectors, shape, machine.threads, by_rows=_prefers_rows(work, machine)) for shape in chosen]
+    splits = [_split(work, vectors, shape, machine.threads, by_rows=_prefers_rows(work, machine)) for shape in chosen]
     other = _split(work, vectors, shapes[0], machine.threads, by_rows=not _prefers_rows(work, machine))
-    return list(dict.fromkeys([*found, other]))
+    return list(dict.fromkeys([*splits, other]))
 
 
 def with_panels_of_many(usual: Sequence[Tiling], work: Work, machine: Machine) -> list[Tiling]:
@@ -277,7 +277,7 @@ def pair_tilings(work: Work, machine: Machine) -> list[Tiling]:
 
 def _pair_shapes(columns: int, vectors: int, depth: int, lanes: int) -> Iterator[Shape]:
     """Register tiles, with the pairs of a load of 64 bits or of 32 bits written out, which have to divide ``depth``."""
-    for unroll in (each for each in (lanes, lanes // 2) if depth % each == 0):
+    for unroll in (width for width in (lanes, lanes // 2) if depth % width == 0):
         for wide in _WIDTHS:
             pixels = _PRODUCTS_WRITTEN_OUT // (2 * unroll * wide)
             if wide <= vectors and pixels:

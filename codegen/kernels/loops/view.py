@@ -61,7 +61,7 @@ def layout_of(value: ir.Value) -> Layout:
     if op.name == _EXPAND:
         shape, pairs = tensor_parts(value)[0], zip(shown.dims, _groups(op), strict=True)
         split = [split_parts(parts, [shape[axis] for axis in group]) for parts, group in pairs]
-        return Layout(shown.origin, tuple(parts for each in split for parts in each))
+        return Layout(shown.origin, tuple(parts for parts_of_axis in split for parts in parts_of_axis))
     return Layout(shown.origin, _turned(op, shown.dims))
 
 
@@ -128,7 +128,10 @@ def stored_as(value: ir.Value, returned: ir.Value) -> Strides:
 
 def _groups(op: ir.Operation) -> list[list[int]]:
     """For each dimension of the shorter shape, the dimensions of the longer one that it combines."""
-    return [[ir.IntegerAttr(each).value for each in ir.ArrayAttr(group)] for group in op.attributes["reassociation"]]
+    return [
+        [ir.IntegerAttr(attribute).value for attribute in ir.ArrayAttr(group)]
+        for group in op.attributes["reassociation"]
+    ]
 
 
 def _merged(dims: Sequence[Parts], group: Sequence[int]) -> Parts:
@@ -154,10 +157,10 @@ def _split(shape: Sequence[int], step: int, group: Sequence[int]) -> list[int]:
 
 
 def _dimensions(op: ir.Operation) -> list[ir.AffineDimExpr]:
-    found = [result for result in indexing_maps(op)[0].results if isinstance(result, ir.AffineDimExpr)]
-    if len({each.position for each in found}) != len(tensor_parts(op.results[0])[0]):
+    dims = [result for result in indexing_maps(op)[0].results if isinstance(result, ir.AffineDimExpr)]
+    if len({dim.position for dim in dims}) != len(tensor_parts(op.results[0])[0]):
         raise RejectionError("the layer repeats its result")
-    return found
+    return dims
 
 
 def _turned(op: ir.Operation, dims: Sequence[Parts]) -> tuple[Parts, ...]:

@@ -114,7 +114,7 @@ class OpenConvolution:
         depth = self.rows.depth
         made = asm.scratch(self._block * self._columns * depth, ir.MemRefType(memories[0].type).element_type)
         buffers = [*memories, made]
-        given, operands = ([buffers[each] for each in wiring] for wiring in self.wirings)
+        given, operands = ([buffers[index] for index in wiring] for wiring in self.wirings)
         cut = self.product.cut(asm)
         begin, end = workgroup_range(asm, cut.tiles, self.groups[0], group[0])
 

@@ -144,7 +144,9 @@ def open_rows(layer: ProductLayer, fit: Fit, tiling: Tiling, weights: Storage | 
     twin = layer.twin
     if twin is None or not (layer.is_by_weight and twin.is_by_weight) or tiling.lines > 1:
         raise RejectionError("the RHS is not a weight")
-    one, other = (unjoined_contraction(each, tiling, None, weights).joined(1) for each in (layer, twin))
+    one, other = (
+        unjoined_contraction(form_of_layer, tiling, None, weights).joined(1) for form_of_layer in (layer, twin)
+    )
     if _described(one) != _described(other) or layer.rewrite.packings != twin.rewrite.packings:
         raise RejectionError("more than the number of rows is known only when it runs")
     tiles = replace(one, nest=replace(one.nest, rows=_alone(1)), is_open=True)

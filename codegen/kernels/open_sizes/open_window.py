@@ -77,7 +77,7 @@ class OpenWindow(PartitionedKernel):
 
     def _writer(self, asm: Assembler, memories: Sequence[ir.Value], shift: Index = 0) -> _Writer:
         buffers = [*memories, memories[self.image]]
-        return _Writer(self, asm, [buffers[each] for each in self.wiring], shift)
+        return _Writer(self, asm, [buffers[index] for index in self.wiring], shift)
 
     def _line(self, asm: Assembler, writer: _Writer, number: Index, columns: tuple[Index, Index]) -> None:
         """Emit the code of some columns of a row."""
@@ -209,7 +209,7 @@ class _Writer:
             for pixel in range(width)
             for vector in range(panel.vectors)
         ]
-        totals = accumulate([form.epilogue.start(asm, self._memories, origin, each) for each in parts])
+        totals = accumulate([form.epilogue.start(asm, self._memories, origin, part) for part in parts])
         for part, total in zip(parts, totals, strict=True):
             value = form.epilogue.finish(asm, self._memories, origin, part, total)
             offset = asm.add(origin.offset(asm, form.result, part), self._shift)

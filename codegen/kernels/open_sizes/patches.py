@@ -144,12 +144,12 @@ class Patches:
             self._copy(asm, image, target, place, asm.add(start, asm.mul(number, self.depth)))
             return self._next(asm, place)
 
-        asm.loop(0, count, 1, [asm.value(each) for each in (batch, row, column)], every)
+        asm.loop(0, count, 1, [asm.value(size) for size in (batch, row, column)], every)
 
     def _next(self, asm: Assembler, place: list[ir.Value]) -> list[ir.Value]:
         """The next place of the result: its image, row and column."""
         batch, row, column = place
-        zero, following = asm.value(0), [asm.value(asm.add(each, 1)) for each in (batch, row, column)]
+        zero, following = asm.value(0), [asm.value(asm.add(position, 1)) for position in (batch, row, column)]
         is_next_row = _equal(following[2], asm.value(asm.size(self.columns.output)))
         reached = arith.select(is_next_row, following[1], row)
         is_next_image = _equal(reached, asm.value(asm.size(self.rows.output)))
@@ -163,7 +163,7 @@ class Patches:
         """Emit the copy of a patch: of whole rows where it lies on the image, else tap by tap."""
         rows, columns, channels = self.rows, self.columns, self.channels
         batch, *position = place
-        top, left = (side.start(asm, each) for side, each in zip((rows, columns), position, strict=True))
+        top, left = (side.start(asm, start) for side, start in zip((rows, columns), position, strict=True))
         line = asm.times(asm.size(columns.input), channels)
         begin = asm.add(asm.times(asm.add(asm.times(batch, asm.size(rows.input)), top), line), asm.mul(left, channels))
         adjacent = columns.kernel if columns.dilation == 1 else 1
@@ -189,8 +189,8 @@ class Patches:
 
         def tap(row: Index, number: Index) -> None:
             pixel = [
-                asm.add(at, asm.mul(each, side.dilation))
-                for at, each, side in ((top, row, rows), (left, number, columns))
+                asm.add(at, asm.mul(tap, side.dilation))
+                for at, tap, side in ((top, row, rows), (left, number, columns))
             ]
             asm.branch(
                 asm.all_of(rows.hits(asm, pixel[0]), columns.hits(asm, pixel[1])),

@@ -145,13 +145,13 @@ class Recurrence:
 
     def states_of(self, number: int) -> list[tuple[int, Operand]]:
         """The states whose next values can be computed when so many products are complete, and what computes them."""
-        return [(index, each) for index, each in enumerate(self.next) if max(1, self.phase(each)) == number]
+        return [(index, value) for index, value in enumerate(self.next) if max(1, self.phase(value)) == number]
 
     @property
     def stored(self) -> tuple[ir.Value, ...]:
         """Values that a later product, or an op after it, reads."""
         read = {product.factor for product in self.products}
-        late = {each for value in self.maps for each in self.maps[value] if self.phase(each) < self.phase(value)}
+        late = {read for value in self.maps for read in self.maps[value] if self.phase(read) < self.phase(value)}
         return tuple(value for value in self.maps if value in read or value in late)
 
 
@@ -274,7 +274,10 @@ def _constant(value: ir.Value) -> int | None:
 
 
 def _is_matrix_product(op: ir.Operation) -> bool:
-    return tuple(str(each).removeprefix("affine_map<").rstrip(">") for each in _maps(op)) == _MATRIX_MAPS
+    return (
+        tuple(str(map_of_operand).removeprefix("affine_map<").rstrip(">") for map_of_operand in _maps(op))
+        == _MATRIX_MAPS
+    )
 
 
 def _maps(op: ir.Operation) -> Iterator[str]:

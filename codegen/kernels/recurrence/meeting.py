@@ -114,8 +114,8 @@ class Meeting:
     def _read(self, address: ir.Value) -> ir.Value:
         """A flag; what is read afterwards is at least as new."""
         kind = ir.IntegerType.get_signless(32)
-        found: ir.Value = llvm.load(kind, address, alignment=_FLAG_BYTES, ordering=_ACQUIRE)
-        return found
+        word: ir.Value = llvm.load(kind, address, alignment=_FLAG_BYTES, ordering=_ACQUIRE)
+        return word
 
     def _offset(self, phase: Index, part: Index) -> Index:
         """Offset of a part's flag in a phase."""
@@ -127,12 +127,12 @@ class Meeting:
         words = ir.IntegerType.get_signless(64)
         begin = arith.index_cast(words, memref.extract_aligned_pointer_as_index(self.flags))
         offset = self.asm.value(self.asm.mul(self._offset(phase, part), _FLAG_BYTES))
-        found: ir.Value = llvm.inttoptr(llvm.PointerType.get(), arith.addi(begin, arith.index_cast(words, offset)))
-        return found
+        pointer: ir.Value = llvm.inttoptr(llvm.PointerType.get(), arith.addi(begin, arith.index_cast(words, offset)))
+        return pointer
 
     def _word(self, number: Index) -> ir.Value:
-        found: ir.Value = arith.index_cast(ir.IntegerType.get_signless(32), self.asm.value(number))
-        return found
+        narrow: ir.Value = arith.index_cast(ir.IntegerType.get_signless(32), self.asm.value(number))
+        return narrow
 
 
 def _bit() -> ir.Type:

@@ -96,7 +96,7 @@ class Phase:
         """Emit the blocks of one of equal parts; the last block may be shorter."""
         asm, hidden, block = self.asm, self.of.form.hidden, self.of.block
         blocks, whole = -(-hidden // block), hidden // block
-        begin, end = (asm.divide(asm.mul(each, blocks), parts)[0] for each in (part, asm.add(part, 1)))
+        begin, end = (asm.divide(asm.mul(number, blocks), parts)[0] for number in (part, asm.add(part, 1)))
         bounds = asm.mul(begin, block), asm.mul(asm.minimum(end, whole), block)
         asm.repeat(*bounds, block, lambda start: self._write_block(start, block))
         if blocks > whole:
@@ -117,7 +117,7 @@ class Phase:
     def _fetch(self, start: Index, vectors: int) -> None:
         """Prefetch what a block writes, which another core has read: who waits for the block waits for that, too."""
         asm, form = self.asm, self.of.form
-        stored = [self.place.stored[each] for each in self.place.stored if form.phase(each) == self.number]
+        stored = [self.place.stored[value] for value in self.place.stored if form.phase(value) == self.number]
         states = [self.place.then[index] for index, _ in form.states_of(self.number)]
         for memory, begin in (*stored, *states):
             for row in range(self.of.rows):
@@ -139,21 +139,21 @@ class Phase:
         base = asm.mul(start, self.of.form.hidden * product.gates)
 
         def several(depth: Index, sums: list[ir.Value]) -> list[ir.Value]:
-            found = dict(zip(keys, sums, strict=True))
+            sums_by_key = dict(zip(keys, sums, strict=True))
             for index in range(self.of.unroll):
                 origin = asm.add(base, asm.mul(depth, line), index * line)
                 self._fetch_ahead(matrix, origin, line)
                 for row in range(self.of.rows):
                     offset = asm.add(begin, depth, row * self.place.pitch + index)
                     factor = asm.broadcast(memory, offset)
-                    for key in [each for each in keys if each[0] == row]:
+                    for key in [pair for pair in keys if pair[0] == row]:
                         at = asm.add(origin, key[1] * block + key[2] * asm.lanes)
-                        found[key] = vector.fma(asm.load(matrix, at, asm.lanes), factor, found[key])
-            return list(found.values())
+                        sums_by_key[key] = vector.fma(asm.load(matrix, at, asm.lanes), factor, sums_by_key[key])
+            return list(sums_by_key.values())
 
         zeros = [asm.splat(ir.FloatAttr.get(ir.F32Type.get(), 0.0))] * len(keys)
-        found = asm.loop(0, self.of.form.hidden, self.of.unroll, zeros, several)
-        return dict(zip(keys, found, strict=True))
+        totals = asm.loop(0, self.of.form.hidden, self.of.unroll, zeros, several)
+        return dict(zip(keys, totals, strict=True))
 
     def _fetch_ahead(self, matrix: ir.Value, origin: Index, line: int) -> None:
         """Fetch a row of a block that is read soon, of matrices that lie beyond the second-level cache."""
@@ -185,7 +185,7 @@ class _Part:
     def write(self) -> None:
         """Emit all values of the phase, then their stores: a state is overwritten only after it was read."""
         number = self._of.number
-        stored = [each for each in self._of.place.stored if self._form.phase(each) == number]
+        stored = [value for value in self._of.place.stored if self._form.phase(value) == number]
         states = self._form.states_of(number)
         for each in (*stored, *(value for _, value in states)):
             self._value(each)
@@ -230,4 +230,4 @@ class _Part:
             return asm.load(memories[operand.memory], self._column, self._count)
         if operand in self._of.place.stored and self._form.phase(operand) < self._of.number:
             return self._kept(self._of.place.stored[operand])
-        return emit_region(asm, source(operand), [self._value(each) for each in self._form.maps[operand]])
+        return emit_region(asm, source(operand), [self._value(read_value) for read_value in self._form.maps[operand]])

@@ -141,7 +141,7 @@ class _Writer:
         self._share = share
         self._size = of.rows * of.padded
         self._states = [self._allocated(self._size * (1 + twice)) for twice in of.multiplied]
-        self._stored = {each: self._allocated(self._size) for each in of.form.stored}
+        self._stored = {value: self._allocated(self._size) for value in of.form.stored}
 
     def write(self) -> None:
         """Emit all steps."""

@@ -194,8 +194,8 @@ def _open_operand(one: Operand, other: Operand, twins: Mapping[ir.Value, ir.Valu
         if (one.memory, one.is_repeated) != (other.memory, other.is_repeated):
             raise RejectionError("rows are not read alike for all sizes")
         extents, steps = (
-            tuple(fit.count(_known(first), _known(second)) for first, second in zip(*each, strict=True))
-            for each in ((one.extents, other.extents), (one.steps, other.steps))
+            tuple(fit.count(_known(first), _known(second)) for first, second in zip(*pair, strict=True))
+            for pair in ((one.extents, other.extents), (one.steps, other.steps))
         )
         return replace(one, extents=extents, steps=steps)
     if isinstance(one, ir.Value) and twins.get(one) == other:
@@ -306,14 +306,14 @@ def _same_walk(extents: Sequence[int], one: Sequence[int], other: Sequence[int])
 
 def joined_loops(extents: Sequence[int], steps: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Extents and strides of loops, where adjacent loops with matching strides are merged."""
-    found: list[tuple[int, int]] = []
+    loops: list[tuple[int, int]] = []
     for extent, step in zip(extents, steps, strict=True):
         if extent == 1:
             continue
-        if found and found[-1][1] == step * extent:
-            extent *= found.pop()[0]
-        found.append((extent, step))
-    return tuple(extent for extent, _ in found), tuple(step for _, step in found)
+        if loops and loops[-1][1] == step * extent:
+            extent *= loops.pop()[0]
+        loops.append((extent, step))
+    return tuple(extent for extent, _ in loops), tuple(step for _, step in loops)
 
 
 def _fold(op: ir.Operation) -> Fold | None:

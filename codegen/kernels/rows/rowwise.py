@@ -62,7 +62,7 @@ class RowwiseKernel(PartitionedKernel):
         size = self.vectors * self.lanes
         if not asm.has_scratch or len(kept) * size * _FLOAT_BYTES > _MOST_KEPT_BYTES:
             kept = []
-        scratch = {each: asm.scratch(size, ir.F32Type.get()) for each in kept}
+        scratch = {step: asm.scratch(size, ir.F32Type.get()) for step in kept}
         asm.repeat(
             *workgroup_range(asm, asm.size(self.form.rows), self.workgroups, group[0]),
             1,
@@ -115,8 +115,8 @@ class _RowWriter:
     def _pass(self, level: int) -> None:
         """Emit the pass over all elements that has to be complete before the next level."""
         asm, form = self._asm, self._of.form
-        folds = [each for each in self._steps.values() if each.fold is not None and each.level == level]
-        stored = [each for each in self._scratch if self._steps[each].level == level]
+        folds = [fold for fold in self._steps.values() if fold.fold is not None and fold.level == level]
+        stored = [value for value in self._scratch if self._steps[value].level == level]
         ends = self._steps[form.result].level == level
 
         def body(parts: list[Part], totals: list[ir.Value]) -> list[ir.Value]:
@@ -181,14 +181,21 @@ class _RowWriter:
         if step.fold is None or step.fold.combine.name != "arith.maximumf":
             return False
         steps = self._steps.values()
-        users = [each for each in steps if step.result in each.operands]
+        users = [user_step for user_step in steps if step.result in user_step.operands]
         subtracted = all(
             user.operands == (*step.operands, step.result) and _is_only(user.op, "arith.subf") for user in users
         )
-        sums = [each for each in steps if each.fold is not None and each.fold.combine.name == "arith.addf"]
+        sums = [
+            step_of_sum
+            for step_of_sum in steps
+            if step_of_sum.fold is not None and step_of_sum.fold.combine.name == "arith.addf"
+        ]
         result = self._of.form.result
         return subtracted and all(
-            any(self._reads(each.result, user.result) and self._reads(result, each.result) for each in sums)
+            any(
+                self._reads(step_of_sum.result, user.result) and self._reads(result, step_of_sum.result)
+                for step_of_sum in sums
+            )
             for user in users
         )
 
@@ -300,4 +307,6 @@ def _is_only(op: ir.Operation, name: str) -> bool:
     block = body_of(op)
     # The last one yields the result.
     *computed, _ = (view.operation for view in block.operations)
-    return [each.name for each in computed] == [name] and list(computed[0].operands) == list(block.arguments)[:2]
+    return [computed_op.name for computed_op in computed] == [name] and list(computed[0].operands) == list(
+        block.arguments
+    )[:2]

@@ -75,9 +75,9 @@ def _widths(vectors: int, channels: int, machine: Machine) -> list[int]:
     """Vectors of tiles for rows of so many. Those of several channels fill the registers: each channel has an
     accumulator for each of the vectors, which are all loaded, and one register repeats a filter."""
     if channels == 1:
-        return [each for each in (_MOST_VECTORS, 2, 1) if each <= vectors or each == 1]
+        return [count for count in (_MOST_VECTORS, 2, 1) if count <= vectors or count == 1]
     most = (machine.registers - 1) // (channels + 1)
-    return list(dict.fromkeys(balanced(vectors, max(1, each)) for each in (most, most // 2)))
+    return list(dict.fromkeys(balanced(vectors, max(1, count)) for count in (most, most // 2)))
 
 
 def _step(strides: ImageStrides, lanes: int, by_planes: bool) -> int:

@@ -134,8 +134,8 @@ class LaneFold:
 def added_lanes(asm: Assembler, vectors: Sequence[ir.Value]) -> ir.Value:
     """A vector of the sums of the lanes of each of as many vectors as there are lanes."""
     fold = LaneFold(asm)
-    for each in vectors:
-        fold.add(each)
+    for part in vectors:
+        fold.add(part)
     return fold.sums
 
 

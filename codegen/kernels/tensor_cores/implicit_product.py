@@ -267,14 +267,14 @@ class _Writer:
         parts = [halves(part) for part in self.code.instruction.split(loaded, is_packed=True)]
         return [tuple(part[which] for part in parts) for which in range(2)]
 
-    def _turned(self, stages: MatrixStages, stage: ir.Value, each: int, step: int) -> list[tuple[ir.Value, ...]]:
+    def _turned(self, stages: MatrixStages, stage: ir.Value, column: int, step: int) -> list[tuple[ir.Value, ...]]:
         """As ``_right``, of an RHS whose stages have rows of the reduction."""
         _, across = self._warp_position()
         instruction = self.code.instruction
-        place = step * instruction.depth, self.asm.add(across, 2 * each * COLUMNS)
+        place = step * instruction.depth, self.asm.add(across, 2 * column * COLUMNS)
         start = self.asm.mul(stage, self.code.tiling.columns * self.code._step)
-        found = stages.fragments(self.asm, self.right, start, self.lane, place)
-        return [instruction.split(fragment) for fragment in found]
+        fragments = stages.fragments(self.asm, self.right, start, self.lane, place)
+        return [instruction.split(fragment) for fragment in fragments]
 
     def _loaded(self, memory: ir.Value, extent: int, stage: ir.Value, place: tuple[Index, Index]) -> ir.Value:
         """Four matrices of a stage of ``extent`` rows, each lane giving row and unit."""

@@ -112,8 +112,8 @@ INSTRUCTIONS = {None: THREE_TF32, "tf32": TF32, "f16": HALF, "bf16": BFLOAT, "i8
 def _every(kind: ir.VectorType, number: float) -> ir.Value:
     """A vector of one number."""
     element = kind.element_type
-    each = ir.IntegerAttr.get(element, number) if isinstance(number, int) else ir.FloatAttr.get(element, number)
-    return arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, each))
+    attribute = ir.IntegerAttr.get(element, number) if isinstance(number, int) else ir.FloatAttr.get(element, number)
+    return arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, attribute))
 
 
 def _rounded(fragment: ir.Value, words: ir.VectorType) -> ir.Value:
@@ -131,10 +131,10 @@ def _clamped(fragment: ir.Value) -> ir.Value:
 
 def halves(fragment: ir.Value) -> tuple[ir.Value, ir.Value]:
     """The fragments of two matrices of 8 columns that were loaded at once."""
-    count, each = ir.VectorType(fragment.type).shape
+    count, size = ir.VectorType(fragment.type).shape
 
     def part(first: int) -> ir.Value:
-        kind = ir.VectorType.get([count // 2, each], ir.VectorType(fragment.type).element_type)
+        kind = ir.VectorType.get([count // 2, size], ir.VectorType(fragment.type).element_type)
         return vector.extract_strided_slice(kind, fragment, [first], [count // 2], [1])
 
     return part(0), part(count // 2)

@@ -77,8 +77,8 @@ class IntegerResult(FinishedResult):
         factor = arith.mulf(self.panels.load(asm, filters, 0, column), scale.step)
         start = self.epilogue.start(asm, memories, origin, tile)
         real = dequantised(asm, arith.subi(total, zero), start, factor)
-        found = self.epilogue.finish(asm, memories, origin, tile, real)
-        asm.store(found, memories[self.stored.memory], origin.offset(asm, self.stored, tile), self.lanes)
+        finished = self.epilogue.finish(asm, memories, origin, tile, real)
+        asm.store(finished, memories[self.stored.memory], origin.offset(asm, self.stored, tile), self.lanes)
 
     def _weight(self, asm: ThreadAssembler, filters: ir.Value, row: Index, column: Index) -> ir.Value:
         """Sums of the filters of a vector of channels over the taps of a row that lie on the image."""

@@ -155,8 +155,8 @@ class FinishedResult:
     ) -> None:
         """Finish and store a vector of sums."""
         total = arith.addf(total, self.epilogue.start(asm, memories, origin, tile))
-        found = self.epilogue.finish(asm, memories, origin, tile, total)
-        asm.store(found, memories[self.stored.memory], origin.offset(asm, self.stored, tile), self.lanes)
+        finished = self.epilogue.finish(asm, memories, origin, tile, total)
+        asm.store(finished, memories[self.stored.memory], origin.offset(asm, self.stored, tile), self.lanes)
 
 
 @dataclass(frozen=True)

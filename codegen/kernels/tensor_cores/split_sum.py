@@ -75,8 +75,8 @@ class SplitSum:
         offsets = [asm.add(first, part * self.batches * size) for part in range(self.parts)]
         loaded = [asm.load(memories[self.memory], offset, self.lanes) for offset in offsets]
         total = loaded[0]
-        for each in loaded[1:]:
-            total = asm.sum_of(total, each)
+        for part in loaded[1:]:
+            total = asm.sum_of(total, part)
         row, column = asm.divide(number, self.result.sums.columns // self.lanes)
         origin = TileOrigin(batch, 0, row, column)
         self.result.finish(asm, memories, origin, TileVector(0, 0, 0, self.lanes), total)

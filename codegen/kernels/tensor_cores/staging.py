@@ -266,14 +266,14 @@ class PackedCopies:
 
     def places(self, asm: ThreadAssembler, thread: Index) -> list[tuple[Index, Index]]:
         """Offsets, in elements, of the thread's copies in a packed tile and in a stage."""
-        found = []
+        fragment_places = []
         per_unit = UNIT // self.element_bytes
         for index in range(self.tile_columns * self.units // self.threads):
             number = asm.add(thread, index * self.threads)
             column, unit = asm.divide(number, self.units)
             target = swizzled(asm, column, unit, self.units)
-            found.append((asm.mul(number, per_unit), asm.mul(target, per_unit)))
-        return found
+            fragment_places.append((asm.mul(number, per_unit), asm.mul(target, per_unit)))
+        return fragment_places
 
     def start(
         self,

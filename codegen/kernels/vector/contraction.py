@@ -184,8 +184,8 @@ class _TileWriter:
             return carried
 
         accumulators = open_tile(of.multiplier, totals, tile.panel.vectors)
-        found = kernel_rows(asm, of.nest.rows, tile, accumulators, every)
-        return close_tile(of.multiplier, found, tile.panel.vectors, len(totals))
+        sums = kernel_rows(asm, of.nest.rows, tile, accumulators, every)
+        return close_tile(of.multiplier, sums, tile.panel.vectors, len(totals))
 
     def _segment(self, run: _Run, image: Index, filters: Index, totals: list[ir.Value]) -> list[ir.Value]:
         """Emit the taps of a kernel row, as one loop over input channels if these are adjacent across taps."""
@@ -256,7 +256,11 @@ class _TileWriter:
         on."""
         of, asm, lanes, panel = self._of, self._asm, self._of.nest.lanes, run.tile.panel
         line, step = of.nest.rows.stride * of.image.row, of.nest.columns.stride * of.image.column
-        pixels = {run.tile.pixel(each, pixel): each * line + pixel * step for each in run.lines for pixel in columns}
+        pixels = {
+            run.tile.pixel(line_of_tile, pixel): line_of_tile * line + pixel * step
+            for line_of_tile in run.lines
+            for pixel in columns
+        }
         vectors = [
             (index * of.filters.vector, lanes if of.filters.padded else panel.count(index, lanes))
             for index in range(panel.vectors)

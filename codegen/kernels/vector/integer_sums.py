@@ -61,11 +61,11 @@ class IntegerSums:
         shift = arith.fptosi(words, arith.subf(bias, asm.scale_of(memories[0]).zero))
         nothing = asm.splat(ir.IntegerAttr.get(words.element_type, 0))
         table = _Table(self, asm, nest, memories[1], tile)
-        found = []
+        started = []
         for tile_vector in tile.tile_vectors(nest.lanes):
             weight = table.sum(tile_vector.line, tile_vector.column, tile_vector.vector)
-            found.append(nothing if weight is None else arith.muli(arith.fptosi(words, weight), shift))
-        return found
+            started.append(nothing if weight is None else arith.muli(arith.fptosi(words, weight), shift))
+        return started
 
     def reals(
         self,
@@ -90,12 +90,12 @@ class IntegerSums:
         with asm.outside(tile.depth if nest.loads_early else asm.depth):
             table = _Table(self, asm, nest, memories[1], tile)
             factors = [arith.mulf(table.scale(index), step) for index in range(tile.panel.vectors)]
-        found = []
+        reals_of_vectors = []
         for tile_vector, total, start in zip(tile.tile_vectors(nest.lanes), sums, starts, strict=True):
             # Pixels that start from the same value share the code that divides it.
             first = starts[tile_vector.vector] if nest.epilogue.starts_alike else start
-            found.append(dequantised(asm, total, first, factors[tile_vector.vector]))
-        return found
+            reals_of_vectors.append(dequantised(asm, total, first, factors[tile_vector.vector]))
+        return reals_of_vectors
 
 
 class _Table:

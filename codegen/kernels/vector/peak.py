@@ -71,7 +71,7 @@ class MultiplyAdds(PartitionedKernel):
         )
 
         def every(_: Index, carried: list[ir.Value]) -> list[ir.Value]:
-            return [vector.fma(one, other, each) for each in carried]
+            return [vector.fma(one, other, sums) for sums in carried]
 
         begin = asm.mul(group[0], self.chains * self.lanes)
         for position, total in enumerate(asm.loop(0, self.steps, 1, starts, every)):
@@ -120,7 +120,7 @@ class Reading(PartitionedKernel):
         def every(position: Index, carried: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(begin, position)
             read = [asm.load(source, asm.add(start, index * self.lanes), self.lanes) for index in range(_SUMS)]
-            return [arith.addi(total, each) for total, each in zip(carried, read, strict=True)]
+            return [arith.addi(total, number) for total, number in zip(carried, read, strict=True)]
 
         zero = asm.splat(ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 0))
         totals = asm.loop(0, self.part, _SUMS * self.lanes, [zero] * _SUMS, every)

@@ -130,9 +130,9 @@ class RowScales:
 
         def every(row: Index) -> None:
             source = asm.add(first, asm.mul(row, self.image.column))
-            found = self._range(asm, lhs, source)
-            high = self._quantise(asm, (lhs, source), (space, asm.add(begin, asm.mul(row, self.pitch))), begin, found)
-            for number, value in ((_STEP, found.step), (_LOW, found.low), (_HIGH_SUM, high)):
+            bounds = self._range(asm, lhs, source)
+            high = self._quantise(asm, (lhs, source), (space, asm.add(begin, asm.mul(row, self.pitch))), begin, bounds)
+            for number, value in ((_STEP, bounds.step), (_LOW, bounds.low), (_HIGH_SUM, high)):
                 asm.store_words(_first(value), space, self._record(asm, workgroup, row, number))
 
         asm.repeat(0, asm.mul(asm.sub(rows[1], rows[0]), self.columns), 1, every)
@@ -141,7 +141,7 @@ class RowScales:
     def range_of(self, asm: Assembler, space: ir.Value, workgroup: Index, row: Index) -> Range:
         """The range of a workgroup's row."""
         real = asm.vector_type(ir.F32Type.get())
-        low, step = (self._repeated(asm, space, workgroup, row, each, real) for each in (_LOW, _STEP))
+        low, step = (self._repeated(asm, space, workgroup, row, place, real) for place in (_LOW, _STEP))
         return Range(low, step)
 
     def high_sum(self, asm: Assembler, space: ir.Value, workgroup: Index, row: Index) -> ir.Value:
@@ -177,17 +177,17 @@ class RowScales:
         """The range of a row; NaN if one of its numbers is."""
         none, reach = _splat(asm, 0.0), _splat(asm, REACH / self.depth)
 
-        def extremes(found: list[ir.Value], numbers: ir.Value) -> list[ir.Value]:
-            total = arith.addf(found[2], functions.absf(numbers))
-            return [arith.minimumf(found[0], numbers), arith.maximumf(found[1], numbers), total]
+        def extremes(carried: list[ir.Value], numbers: ir.Value) -> list[ir.Value]:
+            total = arith.addf(carried[2], functions.absf(numbers))
+            return [arith.minimumf(carried[0], numbers), arith.maximumf(carried[1], numbers), total]
 
         combine = (arith.minimumf, arith.maximumf, arith.addf)
         least, most, total = self._folded(asm, (lhs, source), extremes, combine)
         first = arith.mulf(total, reach)
 
-        def sizes(found: list[ir.Value], numbers: ir.Value) -> list[ir.Value]:
+        def sizes(carried: list[ir.Value], numbers: ir.Value) -> list[ir.Value]:
             size = functions.absf(numbers)
-            return [arith.addf(found[0], arith.select(arith.cmpf(arith.CmpFPredicate.OLE, size, first), size, none))]
+            return [arith.addf(carried[0], arith.select(arith.cmpf(arith.CmpFPredicate.OLE, size, first), size, none))]
 
         (kept,) = self._folded(asm, (lhs, source), sizes, (arith.addf,))
         bound = arith.mulf(kept, reach)
@@ -212,18 +212,18 @@ class RowScales:
             return [value for part in moved for value in part]
 
         whole = self.depth - self.depth % size
-        found = asm.loop(0, whole, size, [_splat(asm, 0.0)] * count * _AT_ONCE, several)
-        totals = [reduce(each, found[position::count]) for position, each in enumerate(combine)]
+        folded = asm.loop(0, whole, size, [_splat(asm, 0.0)] * count * _AT_ONCE, several)
+        totals = [reduce(combining, folded[position::count]) for position, combining in enumerate(combine)]
         for offset in range(whole, self.depth, asm.lanes):
             totals = fold(totals, loaded(offset, min(asm.lanes, self.depth - offset)))
-        return [_across(asm, value, each) for value, each in zip(totals, combine, strict=True)]
+        return [_across(asm, value, combining) for value, combining in zip(totals, combine, strict=True)]
 
     def _quantise(self, asm: Assembler, source: _Place, target: _Place, begin: Index, of: Range) -> ir.Value:
         """Emit low and high bits of a row; returns the sum of the latter. Bits after a row are multiplied by zeros."""
         inverse = arith.divf(_splat(asm, 1.0), of.step)
         shift, large = arith.negf(arith.mulf(of.low, inverse)), _splat(asm, _LARGE)
         words, numbers = (asm.vector_type(_integer(bits)) for bits in (_WORD, _BYTE))
-        base, byte = (asm.splat(ir.IntegerAttr.get(_integer(_WORD), each)) for each in (_LARGE_BITS, _BYTE))
+        base, byte = (asm.splat(ir.IntegerAttr.get(_integer(_WORD), bits)) for bits in (_LARGE_BITS, _BYTE))
 
         def every(offset: Index, total: ir.Value, count: int) -> ir.Value:
             real = asm.load(source[0], asm.add(source[1], offset), count)
@@ -256,8 +256,8 @@ class RowScales:
             joint = vector.extract(asm.load_words(space, offset, kind), [], [0])
             into = asm.add(begin, asm.mul(carried[0], WORD_BYTES), self._list)
             asm.store_words(arith.index_cast(word, asm.value(group)), space, into)
-            found = arith.cmpi(arith.CmpIPredicate.ne, joint, arith.constant(joint.type, 0))
-            return [arith.addi(carried[0], arith.select(found, one, zero))]
+            count = arith.cmpi(arith.CmpIPredicate.ne, joint, arith.constant(joint.type, 0))
+            return [arith.addi(carried[0], arith.select(count, one, zero))]
 
         (count,) = asm.loop(0, self.groups, 1, [zero], every)
         asm.store_words(arith.index_cast(word, count), space, asm.add(begin, self._length))
@@ -287,5 +287,5 @@ def _first(numbers: ir.Value) -> ir.Value:
 def _index(asm: Assembler, space: ir.Value, offset: Index) -> Index:
     """The index that is stored as a word."""
     word = asm.load_words(space, offset, ir.VectorType.get([1], _integer(_WORD)))
-    found: ir.Value = arith.index_cast(ir.IndexType.get(), vector.extract(word, [], [0]))
-    return found
+    index: ir.Value = arith.index_cast(ir.IndexType.get(), vector.extract(word, [], [0]))
+    return index

@@ -54,22 +54,25 @@ class RowSums:
 
         def every(number: Index, totals: list[ir.Value]) -> list[ir.Value]:
             group = self.rows.outlier(asm, space, workgroup, number)
-            filters = [self._biased(asm, memories[1], tile, group, each) for each in vectors]
-            found = []
+            filters = [
+                self._biased(asm, memories[1], tile, group, vectors_of_filters) for vectors_of_filters in vectors
+            ]
+            loaded = []
             for pixel in pixels:
                 offset = self.rows.high_bits(asm, workgroup, asm.add(first, pixel), group)
                 high = self.multiplier.repeated(asm, space, offset)
                 sums = totals[pixel * len(vectors) : (pixel + 1) * len(vectors)]
                 pairs = zip(filters, sums, strict=True)
-                found += [self.multiplier.multiplied(asm, each, high, total) for each, total in pairs]
-            return found
+                loaded += [self.multiplier.multiplied(asm, pixel_value, high, total) for pixel_value, total in pairs]
+            return loaded
 
         count = self.rows.outliers(asm, space, workgroup)
         totals = asm.loop(0, count, 1, [zero] * len(vectors) * len(pixels), every)
         more = [self.rows.high_sum(asm, space, workgroup, asm.add(first, pixel)) for pixel in pixels]
-        excess = [arith.muli(each, _splat(asm, _BIAS)) for each in more for _ in vectors]
+        excess = [arith.muli(added, _splat(asm, _BIAS)) for added in more for _ in vectors]
         return [
-            arith.shli(arith.subi(total, each), _splat(asm, _BYTE)) for total, each in zip(totals, excess, strict=True)
+            arith.shli(arith.subi(total, correction), _splat(asm, _BYTE))
+            for total, correction in zip(totals, excess, strict=True)
         ]
 
     def reals(
@@ -92,7 +95,7 @@ class RowSums:
         real = asm.vector_type(ir.F32Type.get())
         scales, weights = (self._of_channels(asm, nest, memories[1], tile, entry) for entry in range(2))
         ranges: dict[int, Range] = {}
-        found = []
+        reals_of_vectors = []
         for tile_vector, total, start in zip(tile.tile_vectors(nest.lanes), sums, starts, strict=True):
             if tile_vector.column not in ranges:
                 row = asm.add(first, tile_vector.column)
@@ -100,8 +103,8 @@ class RowSums:
             of = ranges[tile_vector.column]
             low = arith.mulf(of.low, weights[tile_vector.vector])
             number = asm.multiply_add(arith.sitofp(real, total), of.step, low)
-            found.append(asm.multiply_add(number, scales[tile_vector.vector], start))
-        return found
+            reals_of_vectors.append(asm.multiply_add(number, scales[tile_vector.vector], start))
+        return reals_of_vectors
 
     def _first(self, asm: Assembler, tile: Tile) -> tuple[Index, Index]:
         """The workgroup's number and the tile's first row in it."""

@@ -62,18 +62,20 @@ def concatenation_of(task: Task) -> Concatenation | None:
         result, *images = (TensorType.parse(str(value.type)) for value in (*op.results, *_images(op)))
         if len(result.shape) != IMAGE_RANK or (op.name == _CONCAT and _dimension(op) != _CHANNEL):
             return None
-        has_slices = any(each is not None and each.name == SLICE for each in map(defining_op, _images(op)))
+        has_slices = any(
+            op_of_image is not None and op_of_image.name == SLICE for op_of_image in map(defining_op, _images(op))
+        )
         enlarged = [repetition for repetition in map(repetition_of, _images(op)) if repetition is not None]
         channels = tuple(image.shape[_CHANNEL] for image in images)
-        return Concatenation(result, channels, has_slices, tuple(each.columns for each in enlarged))
+        return Concatenation(result, channels, has_slices, tuple(enlargement.columns for enlargement in enlarged))
 
 
 def _concat(function: ir.Operation) -> ir.Operation | None:
     """The only concatenation of a layer, or, if it has none, its last slice or image that is enlarged."""
     ops = [view.operation for view in body_of(function).operations]
-    found = [op for op in ops if op.name == _CONCAT]
-    if found:
-        return found[0] if len(found) == 1 else None
+    concatenations = [op for op in ops if op.name == _CONCAT]
+    if concatenations:
+        return concatenations[0] if len(concatenations) == 1 else None
     return next((op for op in ops[::-1] if op.name == SLICE or _is_enlarged(op)), None)
 
 
@@ -118,7 +120,7 @@ class Part(NestCode):
             for each in (vectors := [self._read_for(one) for one in tile.tile_vectors(self.lanes)]):
                 if each not in loaded:
                     loaded[each] = read(memory, origin.offset(asm, self.image, each), each.channels)
-            return [loaded[each] for each in vectors]
+            return [loaded[read] for read in vectors]
 
         return load
 
@@ -126,7 +128,7 @@ class Part(NestCode):
         """The position of a tile in the image, where the tile begins with the first repetition of a pixel."""
         if self.repeats == (1, 1):
             return origin
-        row, column = (asm.divide(*each)[0] for each in zip((origin.row, origin.column), self.repeats, strict=True))
+        row, column = (asm.divide(*pair)[0] for pair in zip((origin.row, origin.column), self.repeats, strict=True))
         return TileOrigin(origin.batch, row, column, origin.vector)
 
     def _read_for(self, tile_vector: TileVector) -> TileVector:
@@ -208,10 +210,10 @@ def concatenation_kernel(layer: ImageLayer, tiling: Tiling) -> ConcatenationKern
             raise RejectionError(
                 f"tiles of {tiling.columns} columns begin with another repetition than a pixel's first"
             )
-        found = slice_of(image if enlarged is None else enlarged.origin)
-        access = layer.locate(found.origin, same)
-        access = access if found.is_whole else found.access(access, layer.lanes)
-        parts.append(Part(_from_channel(nest, first, channels), access, found.steps[_CHANNEL], repeats))
+        slice_found = slice_of(image if enlarged is None else enlarged.origin)
+        access = layer.locate(slice_found.origin, same)
+        access = access if slice_found.is_whole else slice_found.access(access, layer.lanes)
+        parts.append(Part(_from_channel(nest, first, channels), access, slice_found.steps[_CHANNEL], repeats))
         first += channels
     return ConcatenationKernel(tuple(parts))
 

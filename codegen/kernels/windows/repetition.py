@@ -72,13 +72,13 @@ def repetition_of(value: ir.Value) -> Repetition | None:
     if extract is None or extract.name != _EXTRACT:
         return None
     origin, *indices = extract.operands
-    shape, source = (tuple(ir.RankedTensorType(each.type).shape) for each in (value, origin))
+    shape, source = (tuple(ir.RankedTensorType(value_of_image.type).shape) for value_of_image in (value, origin))
     if len(shape) != IMAGE_RANK or len(source) != IMAGE_RANK or 0 in (*shape, *source):
         return None
     if any(to % size for to, size in zip(shape, source, strict=True)):
         return None
     factors = tuple(to // size for to, size in zip(shape, source, strict=True))
-    repeats = all(_repeats(*each) for each in zip(indices, range(IMAGE_RANK), shape, factors, strict=True))
+    repeats = all(_repeats(*sizes) for sizes in zip(indices, range(IMAGE_RANK), shape, factors, strict=True))
     is_image = factors[_BATCH] == factors[_CHANNEL] == 1
     return Repetition(origin, factors[_ROW], factors[_COLUMN]) if repeats and is_image else None
 

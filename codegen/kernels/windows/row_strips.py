@@ -51,11 +51,11 @@ class RowStrips:
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
-        read, written = (ir.MemRefType(each.type).element_type for each in (memories[0], memories[-1]))
+        read, written = (ir.MemRefType(memory.type).element_type for memory in (memories[0], memories[-1]))
         # A model that casts its result alone computes what lies between in f32.
         element = written if read == written else ir.F32Type.get()
         buffers = [*memories, asm.scratch(self.scratch, element)]
-        first, second = ([buffers[each] for each in wiring] for wiring in self.wirings)
+        first, second = ([buffers[index] for index in wiring] for wiring in self.wirings)
         strips = workgroup_range(asm, self.second.nest.rows.output, self.workgroups, group[0])
 
         def every(strip: Index) -> None:

@@ -169,7 +169,7 @@ def wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
         RejectionError: if the second stage does not read the result of the first exactly once.
     """
     first, second = task.stages
-    given = [each for each in first.inputs if each is not None]
+    given = [input_ for input_ in first.inputs if input_ is not None]
     if len(given) < len(first.inputs) or second.inputs.count(None) != 1:
         raise RejectionError("the second stage does not read the result of the first exactly once")
     weights = len(task.inputs) + len(first.task.weights)
@@ -177,7 +177,7 @@ def wirings(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
     scratch = result + 1
     return (
         (*given, *range(len(task.inputs), weights), scratch),
-        (*(scratch if each is None else each for each in second.inputs), *range(weights, result), result),
+        (*(scratch if input_ is None else input_ for input_ in second.inputs), *range(weights, result), result),
     )
 
 
@@ -187,26 +187,26 @@ def input_layouts(task: Task, layers: tuple[ImageLayer, ImageLayer]) -> tuple[st
     Raises:
         RejectionError: if the stages read an activation in different layouts.
     """
-    found: dict[int, str] = {}
+    layouts: dict[int, str] = {}
     for stage, layer in zip(task.stages, layers, strict=True):
         for position, layout in zip(stage.inputs, layer.inputs, strict=True):
-            if position is not None and found.setdefault(position, layout) != layout:
+            if position is not None and layouts.setdefault(position, layout) != layout:
                 raise RejectionError("the stages read an activation in different layouts")
-    return tuple(found[position] for position in range(len(task.inputs)))
+    return tuple(layouts[position] for position in range(len(task.inputs)))
 
 
 def strip_sizes(match: Separable, machine: Machine) -> list[StripSizes]:
     """Sizes worth trying, best guess first."""
     windows = window_tilings(match.window, machine)[:_TRIED]
-    found = [
+    sizes = [
         StripSizes(band, first.columns, first.vectors, columns, vectors, row_groups, unroll)
         for band, row_groups in _strip_heights(match, machine)
         for columns, vectors, unroll in _products(match, band, machine)
         for first in windows[:1]
     ]
-    if found and len(windows) > 1:
-        found.append(replace(found[0], window_columns=windows[1].columns, window_vectors=windows[1].vectors))
-    return found
+    if sizes and len(windows) > 1:
+        sizes.append(replace(sizes[0], window_columns=windows[1].columns, window_vectors=windows[1].vectors))
+    return sizes
 
 
 def _strip_heights(match: Separable, machine: Machine) -> Iterator[tuple[int, int]]:

@@ -61,7 +61,7 @@ class Table:
         table = asm.scratch(ENTRIES, ir.IntegerType.get_signless(_BYTE))
         asm.copy_scale(table, result)
         asm.repeat(0, ENTRIES, self.lanes, lambda code: self._compute(asm, source, table, code))
-        parts = [self._part(asm, table, each) for each in range(ENTRIES // _PART)]
+        parts = [self._part(asm, table, index) for index in range(ENTRIES // _PART)]
         look_up = functools.partial(self._look_up, asm, (source, result), _changes(parts))
         first, end = workgroup_range(asm, self.elements // self.size, self.parts, group[0])
         asm.repeat(asm.mul(first, self.size), asm.mul(end, self.size), self.size, look_up)
@@ -101,13 +101,13 @@ class Table:
 
     def _found(self, codes: ir.Value, changes: Sequence[ir.Value]) -> ir.Value:
         """What a half of the table gives for codes of 0 to 127, and zero for others."""
-        kind, (name, _) = codes.type, next(each for each in SHUFFLES.values() if each[1] == self.size)
+        kind, (name, _) = codes.type, next(shuffle for shuffle in SHUFFLES.values() if shuffle[1] == self.size)
         step = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, ir.IntegerAttr.get(kind.element_type, _PART)))
-        found = llvm.call_intrinsic(kind, name, [changes[0], codes], [], [])
-        for each in changes[1:]:
+        looked_up = llvm.call_intrinsic(kind, name, [changes[0], codes], [], [])
+        for change in changes[1:]:
             codes = llvm.call_intrinsic(kind, "llvm.ssub.sat", [codes, step], [], [])
-            found = arith.xori(found, llvm.call_intrinsic(kind, name, [each, codes], [], []))
-        return found
+            looked_up = arith.xori(looked_up, llvm.call_intrinsic(kind, name, [change, codes], [], []))
+        return looked_up
 
     def _kind(self, size: int) -> ir.VectorType:
         return ir.VectorType.get([size], ir.IntegerType.get_signless(_BYTE))
@@ -118,9 +118,9 @@ def _changes(parts: Sequence[ir.Value]) -> list[ir.Value]:
     half = len(parts) // 2
     halves = (parts[:half], parts[half:])
     return [
-        part if not number else arith.xori(part, each[number - 1])
-        for each in halves
-        for number, part in enumerate(each)
+        part if not number else arith.xori(part, half[number - 1])
+        for half in halves
+        for number, part in enumerate(half)
     ]
 
 

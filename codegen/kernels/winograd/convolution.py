@@ -199,7 +199,7 @@ def winograd_tilings(
     work = _Work(tile, tile.points(convolution), tiles, depth, vectors, lanes, workspace)
     if machine.in_subgroups:
         smaller = (replace(shape, columns=-(-shape.columns // part)) for part in _SHARES for shape in shapes)
-        split = dict.fromkeys(work.by_both(each, machine.threads) for each in smaller)
+        split = dict.fromkeys(work.by_both(tiling, machine.threads) for tiling in smaller)
         enough = (tiling for tiling in split if work.groups(tiling) >= machine.threads // _BUSY_SHARE)
         return list(islice(enough, _TRIED_IN_SUBGROUPS))
     first, *others = shapes

@@ -183,7 +183,7 @@ class _Writer:
                 self._filters,
                 rhs,
                 of.step,
-                [(each * of.lanes * of.multiplier.group, of.lanes) for each in range(tiling.vectors)],
+                [(place * of.lanes * of.multiplier.group, of.lanes) for place in range(tiling.vectors)],
                 prefetch,
             ),
             of.steps,
@@ -192,8 +192,8 @@ class _Writer:
             of.multiplier,
         )
         for index, total in enumerate(totals):
-            row, each = divmod(index, tiling.vectors)
-            offset = (row * of.panel + each * of.lanes) * of.float_size
+            row, vector_of_row = divmod(index, tiling.vectors)
+            offset = (row * of.panel + vector_of_row * of.lanes) * of.float_size
             asm.store_words(total, self._space, asm.add(target, offset))
 
     def _decode(self, panel: Index, first: Index, end: Index) -> None:

@@ -41,7 +41,7 @@ class ExactEncoder(Encoder):
     def _centred(self, stored: ir.Value) -> ir.Value:
         kind = ir.VectorType.get([self._lanes], ir.IntegerType.get_signless(_SHORT))
         zero = vector.broadcast(stored.type, self._asm.scale_of(self._image).number)
-        return arith.subi(*(arith.extsi(kind, each) for each in (stored, zero)))
+        return arith.subi(*(arith.extsi(kind, operand) for operand in (stored, zero)))
 
     def _store(self, value: ir.Value, offset: Index, point: int) -> None:
         self._asm.store_words(value, self._space, offset)

@@ -46,7 +46,9 @@ class FilterTransform(WorkgroupCode):
             taps = [self._tap(given, row * width + column) for row in range(height)]
             columns.append(transform(asm, self._rows, taps))
         for row in range(of.height):
-            for column, value in enumerate(transform(asm, self._columns, [each[row] for each in columns])):
+            for column, value in enumerate(
+                transform(asm, self._columns, [vector_of_column[row] for vector_of_column in columns])
+            ):
                 asm.store(value, self._space, asm.add(target, (row * of.width + column) * of.filters), of.lanes)
 
     def _tap(self, given: Index, tap: int) -> ir.Value:

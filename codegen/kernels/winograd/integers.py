@@ -57,7 +57,7 @@ class IntegerEncoder(Encoder):
         asm = self._asm
         stored = asm.load_as_stored(self._image, offset, count, present, self._lanes)
         zero = vector.broadcast(stored.type, asm.scale_of(self._image).number)
-        return arith.subi(*(arith.extsi(self._vectors_of(_SHORT), each) for each in (stored, zero)))
+        return arith.subi(*(arith.extsi(self._vectors_of(_SHORT), operand) for operand in (stored, zero)))
 
     def _store(self, value: ir.Value, offset: Index, point: int) -> None:
         self._asm.store_words(value, self._space, offset)
@@ -67,7 +67,9 @@ class IntegerEncoder(Encoder):
         results."""
         of, asm = self._of, self._asm
         real, size = asm.vector_type(_REAL()), of.lanes * of.float_size
-        most, unit = (asm.splat(ir.FloatAttr.get(_REAL(), float(each))) for each in (_MOST * _DIVISOR, _DIVISOR - 1))
+        most, unit = (
+            asm.splat(ir.FloatAttr.get(_REAL(), float(number))) for number in (_MOST * _DIVISOR, _DIVISOR - 1)
+        )
         for index in range(-(-of.points // of.lanes)):
             points = range(index * of.lanes, min((index + 1) * of.lanes, of.points))
             largest = arith.sitofp(real, self._largest(points))
@@ -82,14 +84,14 @@ class IntegerEncoder(Encoder):
         """The largest magnitude of the tile's numbers at each point, in words of 32 bits."""
         of, asm, none = self._of, self._asm, self._splat(0)
 
-        def every(index: Index, found: list[ir.Value]) -> list[ir.Value]:
+        def every(index: Index, largest: list[ir.Value]) -> list[ir.Value]:
             start = asm.add(self._start, of.shorts, asm.mul(index, self._step))
             numbers = [self._kept(asm.add(start, point * of.short_row)) for point in points]
             sizes = [arith.maxsi(number, arith.subi(none, number)) for number in numbers]
-            return [arith.maxsi(*pair) for pair in zip(found, sizes, strict=True)]
+            return [arith.maxsi(*pair) for pair in zip(largest, sizes, strict=True)]
 
-        found = asm.loop(0, -(-of.depth // self._lanes), 1, [none] * len(points), every)
-        return _largest_of_each(asm, [*found, *[none] * (of.lanes - len(points))])
+        largest = asm.loop(0, -(-of.depth // self._lanes), 1, [none] * len(points), every)
+        return _largest_of_each(asm, [*largest, *[none] * (of.lanes - len(points))])
 
     def _scaled(self, point: Index, target: Index) -> None:
         of, asm = self._of, self._asm
@@ -151,7 +153,7 @@ def _largest_of_each(asm: Assembler, vectors: list[ir.Value]) -> ir.Value:
             for one, other in zip(vectors[::2], vectors[1::2], strict=True)
         ]
     words = vector.bitcast(asm.vector_type(ir.IntegerType.get_signless(_WORD)), vectors[0])
-    shift, below = (asm.splat(_word(each)) for each in (_SHORT, (1 << _SHORT) - 1))
+    shift, below = (asm.splat(_word(number)) for number in (_SHORT, (1 << _SHORT) - 1))
     return arith.maxsi(arith.shrui(words, shift), arith.andi(words, below))
 
 
@@ -162,7 +164,7 @@ def integer_starts(
     less = asm.splat(_word(-_SIGN))
     offsets = [_table(of, asm, _SUMS, (panel, index), point) for index in range(of.tiling.vectors)]
     sums = [arith.fptosi(less.type, asm.load_floats(filters, offset)) for offset in offsets]
-    return [arith.muli(each, less) for each in sums]
+    return [arith.muli(sum_of_vector, less) for sum_of_vector in sums]
 
 
 def _table(of: WinogradConvolution, asm: Assembler, table: int, filters: tuple[Index, int], point: Index) -> Index:

@@ -27,7 +27,7 @@ def transform(asm: Assembler, matrix: Sequence[Row], vectors: Sequence[ir.Value]
     for index, row in enumerate(matrix):
         if index in results:
             continue
-        partner = next((each for each in range(index + 1, len(matrix)) if _mirrored(row, matrix[each])), None)
+        partner = next((later for later in range(index + 1, len(matrix)) if _mirrored(row, matrix[later])), None)
         if partner is None:
             results[index] = _combination(asm, row, vectors)
             continue
@@ -52,15 +52,18 @@ def _mirrored(row: Row, other: Row) -> bool:
 def _with_sums(matrix: Sequence[Row], vectors: Sequence[ir.Value]) -> tuple[list[Row], list[ir.Value]]:
     """The same product, with the sum and the difference of two vectors in place of these where that takes fewer
     additions."""
-    columns, found = [list(column) for column in zip(*matrix, strict=True)], [*vectors]
+    columns, with_sums = [list(column) for column in zip(*matrix, strict=True)], [*vectors]
     for one, other in combinations(range(len(columns)), 2):
         pair = tuple(columns[one]), tuple(columns[other])
         if _mirrored(*pair) and sum(map(bool, pair[0])) > _SHARED:
-            found[one], found[other] = _sum(found[one], found[other]), _difference(found[one], found[other])
+            with_sums[one], with_sums[other] = (
+                _sum(with_sums[one], with_sums[other]),
+                _difference(with_sums[one], with_sums[other]),
+            )
             columns[one], columns[other] = (
                 [(a + sign * b) / 2 for a, b in zip(*pair, strict=True)] for sign in (1, -1)
             )
-    return [tuple(row) for row in zip(*columns, strict=True)], found
+    return [tuple(row) for row in zip(*columns, strict=True)], with_sums
 
 
 def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Value:
@@ -74,13 +77,13 @@ def _combination(asm: Assembler, row: Row, vectors: Sequence[ir.Value]) -> ir.Va
     (first, total), *rest = terms
     if first != 1:
         total = arith.mulf(total, _splat(asm, first, total))
-    for coefficient, each in rest:
+    for coefficient, vector_of_term in rest:
         if coefficient == 1:
-            total = _sum(total, each)
+            total = _sum(total, vector_of_term)
         elif coefficient == -1:
-            total = _difference(total, each)
+            total = _difference(total, vector_of_term)
         else:
-            total = asm.multiply_add(each, _splat(asm, coefficient, each), total)
+            total = asm.multiply_add(vector_of_term, _splat(asm, coefficient, vector_of_term), total)
     return total
 
 
@@ -96,9 +99,9 @@ def _whole_combination(row: Row, vectors: Sequence[ir.Value]) -> ir.Value:
     )
     (first, vector), *rest = terms
     total = _multiple(vector, first)
-    for coefficient, each in rest:
+    for coefficient, vector_of_term in rest:
         add = _sum if coefficient > 0 else _difference
-        total = add(total, _multiple(each, abs(coefficient)))
+        total = add(total, _multiple(vector_of_term, abs(coefficient)))
     return _multiple(total, common)
 
 

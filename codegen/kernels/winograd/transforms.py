@@ -105,7 +105,9 @@ class Encoder(WorkgroupCode):
             ]
             columns.append(transform(asm, self._rows, pixels))
         for row in range(of.height):
-            for column, value in enumerate(transform(asm, self._columns, [each[row] for each in columns])):
+            for column, value in enumerate(
+                transform(asm, self._columns, [vector_of_column[row] for vector_of_column in columns])
+            ):
                 point = row * of.width + column
                 self._store(value, asm.add(target, point * self._point), point)
 
@@ -137,17 +139,17 @@ class Decoder(WorkgroupCode):
         top, left = asm.mul(row, of.tiling.height), asm.mul(column, of.tiling.width)
         vector = asm.mul(panel, of.tiling.vectors)
         for index in range(of.tiling.vectors):
-            found = self._decoded(panel, index, number)
-            self._vector((batch, top, left), asm.add(vector, index), found)
+            decoded = self._decoded(panel, index, number)
+            self._vector((batch, top, left), asm.add(vector, index), decoded)
 
-    def _vector(self, at: tuple[Index, Index, Index], vector: Index, found: Grid) -> None:
+    def _vector(self, at: tuple[Index, Index, Index], vector: Index, grid: Grid) -> None:
         """Store a vector of channels, which the last one fills in part."""
         of, asm = self._of, self._asm
         whole, rest = divmod(of.channels, of.lanes)
         always = of.grid.full == of.grid.panels
-        asm.when(always or asm.within(vector, whole), lambda: self._pixels(at, vector, found, of.lanes))
+        asm.when(always or asm.within(vector, whole), lambda: self._pixels(at, vector, grid, of.lanes))
         if rest:
-            asm.when(asm.equal(vector, whole), lambda: self._pixels(at, vector, found, rest))
+            asm.when(asm.equal(vector, whole), lambda: self._pixels(at, vector, grid, rest))
 
     def _decoded(self, panel: Index, vector: int, number: Index) -> Grid:
         of, asm = self._of, self._asm
@@ -156,7 +158,10 @@ class Decoder(WorkgroupCode):
             points = [row * of.width + column for row in range(of.height)]
             products = [self._product((panel, vector), number, point) for point in points]
             columns.append(transform(asm, self._rows, products))
-        return [transform(asm, self._columns, [each[row] for each in columns]) for row in range(of.tiling.height)]
+        return [
+            transform(asm, self._columns, [vector_of_column[row] for vector_of_column in columns])
+            for row in range(of.tiling.height)
+        ]
 
     def _product(self, filters: tuple[Index, int], number: Index, point: int) -> ir.Value:
         """Load a product of a tile of the block and a vector of a panel."""
@@ -164,7 +169,7 @@ class Decoder(WorkgroupCode):
         row = asm.add(asm.mul(number, of.panel * of.float_size), filters[1] * of.lanes * of.float_size)
         return asm.load_floats(self._memories[-1], asm.add(self._start, row, of.encoded + point * of.product))
 
-    def _pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
+    def _pixels(self, at: tuple[Index, Index, Index], vector: Index, grid: Grid, count: int) -> None:
         of, asm, tiling = self._of, self._asm, self._of.tiling
         _, top, left = at
         inside = asm.all_of(
@@ -172,19 +177,19 @@ class Decoder(WorkgroupCode):
         )
         asm.branch(
             inside,
-            lambda: self._every_pixel(at, vector, found, count),
-            lambda: self._present_pixels(at, vector, found, count),
+            lambda: self._every_pixel(at, vector, grid, count),
+            lambda: self._present_pixels(at, vector, grid, count),
         )
 
-    def _every_pixel(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
+    def _every_pixel(self, at: tuple[Index, Index, Index], vector: Index, grid: Grid, count: int) -> None:
         batch, top, left = at
-        for row, values in enumerate(found):
+        for row, values in enumerate(grid):
             origin = TileOrigin(batch, self._asm.add(top, row), left, vector)
             for column, value in enumerate(values):
                 self._store(origin, TileVector(0, column, 0, count), value)
 
-    def _present_pixels(self, at: tuple[Index, Index, Index], vector: Index, found: Grid, count: int) -> None:
-        for row, values in enumerate(found):
+    def _present_pixels(self, at: tuple[Index, Index, Index], vector: Index, grid: Grid, count: int) -> None:
+        for row, values in enumerate(grid):
             for column, value in enumerate(values):
                 self._if_present(at, vector, (row, column, count), value)
 

@@ -37,7 +37,7 @@ def align_buffers(module: ir.Module, target: Target) -> None:
     if alignment is None:
         return
     with module.context, ir.Location.unknown(module.context):
-        for op in [each for each in nested(module.operation) if each.name in (_SLICE, _UPDATE)]:
+        for op in [op_of_buffer for op_of_buffer in nested(module.operation) if op_of_buffer.name in (_SLICE, _UPDATE)]:
             if _is_aligned(op, alignment):
                 continue
             if op.name == _SLICE:

@@ -83,8 +83,8 @@ def entries_of(graph: LayerGraph, implementations: Implementations, home: str) -
 
 def devices_of(implementations: Implementations, home: str) -> tuple[str, ...]:
     """The devices of the layers, the one of the network's inputs and outputs first if it is among them."""
-    found = {implementation.output.device for implementation in implementations.values()}
-    return tuple(sorted(found, key=lambda device: (device != home, device))) or (home,)
+    devices = {implementation.output.device for implementation in implementations.values()}
+    return tuple(sorted(devices, key=lambda device: (device != home, device))) or (home,)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class _Cut:
             if ready:
                 yield _Part(device, tuple(ready))
             waiting = [layer for layer in waiting if layer.name not in done]
-            device = next((self._device(each) for each in waiting if self._is_ready(each, done)), "")
+            device = next((self._device(layer) for layer in waiting if self._is_ready(layer, done)), "")
 
     def _device(self, layer: Layer) -> str:
         return self._implementations[layer.name].output.device

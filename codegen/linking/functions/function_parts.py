@@ -88,7 +88,9 @@ def join_overwriting_functions(module: ir.Module) -> None:
 
 def _may_overwrite_an_argument(op: ir.Operation) -> bool:
     """Whether a result may lie where an operand does that is not a new tensor, as what a pad is written into is."""
-    return any(isinstance(each.owner, ir.Block) or each.owner.operation.name not in _NEW for each in _overwritten(op))
+    return any(
+        isinstance(value.owner, ir.Block) or value.owner.operation.name not in _NEW for value in _overwritten(op)
+    )
 
 
 def _overwritten(op: ir.Operation) -> list[ir.Value]:
@@ -97,7 +99,7 @@ def _overwritten(op: ir.Operation) -> list[ir.Value]:
         return [op.operands[0]]
     if _TIED not in op.attributes:
         return []
-    numbers = [ir.IntegerAttr(each).value for each in ir.ArrayAttr(op.attributes[_TIED])]
+    numbers = [ir.IntegerAttr(number).value for number in ir.ArrayAttr(op.attributes[_TIED])]
     return [op.operands[number] for number in numbers if number >= 0]
 
 
@@ -113,10 +115,10 @@ def _cuts(body: _Body, size: int) -> list[int]:
     """Indices of operations to cut before: in the latter half of each part, where fewest tensors cross."""
     crossing, cuts, begin = _crossing(body), [], 0
     while len(body.ops) - begin > size:
-        found = [index for index in range(begin + size, begin + size // 2, -1) if crossing[index] is not None]
-        if not found:
+        places = [index for index in range(begin + size, begin + size // 2, -1) if crossing[index] is not None]
+        if not places:
             return []
-        begin = min(found, key=lambda index: crossing[index] or 0)
+        begin = min(places, key=lambda index: crossing[index] or 0)
         cuts.append(begin)
     return cuts
 
@@ -150,15 +152,15 @@ def _move(
     own = {value for op in part.ops for value in op.results}
     given = dict.fromkeys(value for values in part.reads for value in values if value not in own)
     passed = [value for value in given if not _comes_from_repeated(value)]
-    types = [each.type for each in leaving]
-    function = _declared(f"{_PART_NAME}{number}", [each.type for each in passed], types, caller)
+    types = [value.type for value in leaving]
+    function = _declared(f"{_PART_NAME}{number}", [value.type for value in passed], types, caller)
     block, names = body_of(function), {"callee": ir.FlatSymbolRefAttr.get(symbol(function))}
     end = block.operations[0].operation
     inside = dict(zip(passed, block.arguments, strict=True))
     for value in given:
         if value not in inside:
             inside[value] = value.owner.operation.clone(ip=ir.InsertionPoint(end)).operation.results[0]
-    operands = [results.get(each, each) for each in passed]
+    operands = [results.get(value, value) for value in passed]
     call = ir.Operation.create("util.call", types, operands, names, ip=ir.InsertionPoint(part.ops[0]))
     for op, values in zip(part.ops, part.reads, strict=True):
         op.move_before(end)

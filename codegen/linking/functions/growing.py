@@ -179,7 +179,7 @@ class _Storage:
         taken = [f"%in{number}" for number in range(len(self.caches))]
         sizes = SizeText({self.symbol: "%rows"})
         lines = ["%rows = hal.buffer_view.dim<%in0 : !hal.buffer_view>[0] : index", *self.check_room("%rows")]
-        imports, kinds = list[str](), [sizes.typed(each) for each in self.types]
+        imports, kinds = list[str](), [sizes.typed(kind) for kind in self.types]
         for number, (view, name, kind) in enumerate(zip(taken, self.names, kinds, strict=True)):
             imports += [
                 f"%given{number} = hal.tensor.import wait(%wait) => {view} {name} : !hal.buffer_view -> {kind}",
@@ -238,7 +238,7 @@ class _Step:
         storage, given = self._storage, self._given
         outputs = storage.entry.outputs
         types = [outputs[index].type for index in given]
-        kinds = [self._sizes.typed(each) for each in types]
+        kinds = [self._sizes.typed(kind) for kind in types]
         symbol = f"{storage.entry.name}{STATEFUL_SUFFIX}"
         taken = [f"%in{index}" for index in self._taken]
         imports, body = [*self._imports()], [*self._body()]

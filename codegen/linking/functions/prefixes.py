@@ -76,7 +76,7 @@ class _Growing:
     adapted: dict[_Stored, TensorType] = field(default_factory=dict)
 
     def prefixes(self) -> Iterator[Prefix]:
-        ports = {each.ref: each for each in self.whole.inputs if each.ref is not None}
+        ports = {input_.ref: input_ for input_ in self.whole.inputs if input_.ref is not None}
         self.produced = {ref: (port.logical, port.schema) for ref, port in ports.items()}
         waiting = list(self.whole.layers)
         while waiting:
@@ -102,7 +102,7 @@ class _Growing:
     def _prefix(self, symbol: str, waiting: Sequence[Layer]) -> Prefix:
         """The beginning that was reached; its results are what is read later, as it is stored, and nothing else."""
         read = [
-            *(each for layer in waiting for each in zip(layer.inputs, self.code[layer.name].inputs, strict=True)),
+            *(pair for layer in waiting for pair in zip(layer.inputs, self.code[layer.name].inputs, strict=True)),
             *((output.ref, output.schema) for output in self.whole.outputs if output.ref is not None),
         ]
         results: dict[_Stored, TensorType] = {}

@@ -246,8 +246,8 @@ class _Step:
         used = re.compile(rf"{re.escape(value)}(?![\w$.#])")
         tensor, later = self._storage.entry.outputs[index].type, self._lines[place + 1 :]
         line = alias(name, value, tensor, f"%written{self._written[index]}")
-        self._lines = [*self._lines[: place + 1], line, *(used.sub(name, each) for each in later)]
-        self._returned = [name if each == value else each for each in self._returned]
+        self._lines = [*self._lines[: place + 1], line, *(used.sub(name, later_line) for later_line in later)]
+        self._returned = [name if returned == value else returned for returned in self._returned]
         return True
 
     def _placed(self, index: int, *, is_bound: bool) -> Iterator[str]:

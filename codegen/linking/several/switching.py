@@ -65,8 +65,8 @@ def join_switching(first: Stitching, later: Stitching, target: Target, manifest:
     first_bytes, added = counts[0], counts[1] - counts[0]
     carried = [manifest(added), ""]
     functions = [
-        entry_functions(entry, each.lines, each.returned, text)
-        for (entry, each), text in zip(written, carried, strict=True)
+        entry_functions(entry, part.lines, part.returned, text)
+        for (entry, part), text in zip(written, carried, strict=True)
     ]
     attributes, devices = module_header(target)
     pieces = [text for _, text in sorted(code.items())]

@@ -30,11 +30,11 @@ def with_variants(levels: Sequence[Level], prefixes: Mapping[str, Level]) -> Cal
 
     def edit(module: ir.Module) -> None:
         with module.context, ir.Location.unknown(module.context):
-            found: dict[str, list[str]] = {}
+            symbols: dict[str, list[str]] = {}
             for op in _named(module.operation, _EXECUTABLE):
                 own = next((level for start, level in prefixes.items() if symbol(op).startswith(start)), None)
-                found |= _complete(op, levels, own)
-            _call_all(module, found)
+                symbols |= _complete(op, levels, own)
+            _call_all(module, symbols)
 
     return edit
 
@@ -47,8 +47,8 @@ def _complete(executable: ir.Operation, levels: Sequence[Level], own: Level | No
     """
     name, variants = symbol(executable), _named(executable, _VARIANT)
     written = {str(variant.attributes["target"]): variant for variant in variants}
-    exports = [symbol(each) for each in _named(variants[0], _EXPORT)]
-    found = {
+    exports = [symbol(export) for export in _named(variants[0], _EXPORT)]
+    variants_of_points = {
         f"@{name}::@{symbol(variant)}::@{export}": [f"@{name}::@{level.symbol}::@{export}" for level in levels]
         for variant in variants
         for export in exports
@@ -67,11 +67,11 @@ def _complete(executable: ir.Operation, levels: Sequence[Level], own: Level | No
         code.attributes["sym_name"] = hollow.attributes["sym_name"]
         kept.append(code)
     end = list(body_of(executable).operations)[-1].operation
-    for each in kept:
-        each.move_before(end)
-    for each in _named(executable, _VARIANT)[: -len(kept)]:
-        each.erase()
-    return found
+    for variant in kept:
+        variant.move_before(end)
+    for variant in _named(executable, _VARIANT)[: -len(kept)]:
+        variant.erase()
+    return variants_of_points
 
 
 def _skeleton(like: ir.Operation, levels: Sequence[Level]) -> ir.Module:
@@ -116,11 +116,11 @@ def _named(op: ir.Operation, name: str) -> list[ir.Operation]:
     return [view.operation for view in body_of(op).operations if view.operation.name == name]
 
 
-def _call_all(module: ir.Module, found: Mapping[str, Sequence[str]]) -> None:
+def _call_all(module: ir.Module, variants_of_points: Mapping[str, Sequence[str]]) -> None:
     """Let dispatches name the variants of all levels."""
     for op in _dispatches(module):
-        points = [str(each) for each in ir.ArrayAttr(op.attributes[_POINTS])]
-        named = dict.fromkeys(each for point in points for each in found.get(point, [point]))
+        points = [str(point) for point in ir.ArrayAttr(op.attributes[_POINTS])]
+        named = dict.fromkeys(variant for point in points for variant in variants_of_points.get(point, [point]))
         op.attributes[_POINTS] = ir.Attribute.parse(f"[{', '.join(named)}]")
 
 

@@ -28,8 +28,8 @@ def guard_divisions(body: str) -> str:
     """A layer's code with each divisor of integers replaced by one where it is zero."""
     count = itertools.count()
 
-    def guarded(found: re.Match[str]) -> str:
-        lines = _GUARDED.strip().format(n=next(count), **found.groupdict())
-        return "\n".join(found["indent"] + line for line in lines.splitlines())
+    def guarded(match: re.Match[str]) -> str:
+        lines = _GUARDED.strip().format(n=next(count), **match.groupdict())
+        return "\n".join(match["indent"] + line for line in lines.splitlines())
 
     return _DIVISION.sub(guarded, body)

@@ -28,7 +28,7 @@ def index_constants(module: ir.Module) -> None:
     Tensors of dynamic shape stay as they are.
     """
     with module.context, ir.Location.unknown(module.context):
-        for op in [each for each in nested(module.operation) if _holds_indices(each)]:
+        for op in [inner for inner in nested(module.operation) if _holds_indices(inner)]:
             (result,) = inline(_constant(op), list(op.operands), ir.InsertionPoint(op))
             op.results[0].replace_all_uses_with(result)
             op.erase()
@@ -46,7 +46,7 @@ def _holds_indices(op: ir.Operation) -> bool:
 
 def _yields_index(op: ir.Operation) -> bool:
     body = [view.operation for view in op.regions[0].blocks[0].operations]
-    if [each.name for each in body] != _BODY:
+    if [op.name for op in body] != _BODY:
         return False
     index, cast, end = body
     return bool(cast.operands[0] == index.results[0] and end.operands[0] == cast.results[0])

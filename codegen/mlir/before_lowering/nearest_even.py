@@ -27,8 +27,8 @@ def round_by_adding(body: str) -> str:
     """
     count = itertools.count()
 
-    def adding(found: re.Match[str]) -> str:
-        indent, result, operand = found.groups()
+    def adding(match: re.Match[str]) -> str:
+        indent, result, operand = match.groups()
         lines = _ADDING.strip().format(n=next(count), x=operand, result=result, whole=_WHOLE)
         return "\n".join(indent + line for line in lines.splitlines())
 

@@ -23,14 +23,14 @@ _Types: TypeAlias = Mapping[tuple[str, int], str]
 
 def imported_types(text: str) -> _Types:
     """The types by which the functions of a module import the views that they take, before it is lowered."""
-    found: dict[tuple[str, int], str] = {}
+    types: dict[tuple[str, int], str] = {}
     module = ir.Module.parse(text)
     for function in _functions(module):
         for index, argument in enumerate(body_of(function).arguments):
-            kinds = (str(each.results[0].type) for each in _users(argument) if each.name == _IMPORT)
+            kinds = (str(user.results[0].type) for user in _users(argument) if user.name == _IMPORT)
             if (kind := next(kinds, None)) is not None:
-                found[symbol(function), index] = kind
-    return found
+                types[symbol(function), index] = kind
+    return types
 
 
 def take_out_views(module: ir.Module, types: _Types) -> None:
@@ -58,17 +58,17 @@ def _take_out(function: ir.Operation, types: _Types) -> None:
             returned.operands[index] = export.operands[0]
             if not list(export.results[0].uses):
                 export.erase()
-    kinds = [[each.type for each in values] for values in (block.arguments, returned.operands)]
+    kinds = [[value.type for value in values] for values in (block.arguments, returned.operands)]
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*kinds))
 
 
 def _make_tensor(argument: ir.Value, kind: str) -> None:
     """Give an argument a type, in place of what it is imported as."""
-    imports = [each for each in _users(argument) if each.name == _IMPORT]
+    imports = [user for user in _users(argument) if user.name == _IMPORT]
     argument.set_type(ir.Type.parse(kind))
-    for each in imports:
-        each.results[0].replace_all_uses_with(argument)
-        each.erase()
+    for import_op in imports:
+        import_op.results[0].replace_all_uses_with(argument)
+        import_op.erase()
 
 
 def _users(value: ir.Value) -> list[ir.Operation]:

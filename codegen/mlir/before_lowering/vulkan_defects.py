@@ -24,7 +24,7 @@ _NAMES = frozenset(
 def order_depthwise_loops(module: ir.Module) -> None:
     """Replace depthwise convolutions of images ``[N, C, ...]`` by loops over N, C, pixels and taps, in place."""
     with module.context, ir.Location.unknown(module.context):
-        for op in [each for each in nested(module.operation) if each.name in _NAMES]:
+        for op in [inner for inner in nested(module.operation) if inner.name in _NAMES]:
             (result,) = inline(_loops(op), list(op.operands), ir.InsertionPoint(op))
             op.results[0].replace_all_uses_with(result)
             op.erase()
@@ -43,7 +43,7 @@ def _loops(op: ir.Operation) -> str:
     elements = [tensor_parts(operand)[1] for operand in op.operands]
     return f"""util.func private @depthwise(%image: {image}, %taps: {taps}, %start: {start}) -> {start} {{
   %result = linalg.generic {{
-      indexing_maps = [{", ".join(f"affine_map<({loops}) -> ({each})>" for each in maps)}],
+      indexing_maps = [{", ".join(f"affine_map<({loops}) -> ({expr})>" for expr in maps)}],
       iterator_types = [{", ".join(kinds)}]}}
       ins(%image, %taps : {image}, {taps}) outs(%start : {start}) {{
   ^bb0(%pixel: {elements[0]}, %tap: {elements[1]}, %before: {elements[2]}):
@@ -70,7 +70,7 @@ def _numbers(op: ir.Operation, name: str) -> list[int]:
     """Strides or dilations along each dimension."""
     if name not in op.attributes:
         return [1] * (len(tensor_parts(op.operands[1])[0]) - 1)
-    return [int(each) for each in ir.DenseIntElementsAttr(op.attributes[name])]
+    return [int(element) for element in ir.DenseIntElementsAttr(op.attributes[name])]
 
 
 def avoid_defects(module: ir.Module) -> None:

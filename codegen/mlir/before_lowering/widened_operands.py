@@ -36,7 +36,7 @@ def widen_apart(module: ir.Module) -> None:
     Dispatches that are formed already stay as they are.
     """
     with module.context, ir.Location.unknown(module.context):
-        for op in [each for each in nested(module.operation) if _reduces(each) and not _is_dispatched(each)]:
+        for op in [inner for inner in nested(module.operation) if _reduces(inner) and not _is_dispatched(inner)]:
             # The last operand holds the initial values.
             for index, value in enumerate([*op.operands][:-1]):
                 if _is_widened(value):
@@ -47,7 +47,7 @@ def widen_apart(module: ir.Module) -> None:
 
 def drop_barriers(module: ir.Module) -> None:
     """Take the barriers away again, in place, once dispatches are formed: they would split the list of commands."""
-    for op in [each for each in nested(module.operation) if each.name == _BARRIER]:
+    for op in [inner for inner in nested(module.operation) if inner.name == _BARRIER]:
         if isinstance(op.results[0].type, ir.RankedTensorType):
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()

@@ -78,7 +78,7 @@ def _extends(op: ir.Operation, root: ir.Operation, members: list[ir.Operation]) 
         return False
     maps, inside = indexing_maps(op), set(members)
     read = zip(list(op.operands)[: len(maps) - 1], maps, strict=False)
-    return all(each == maps[-1] for value, each in read if defining_op(value) in inside)
+    return all(map_of_operand == maps[-1] for value, map_of_operand in read if defining_op(value) in inside)
 
 
 def _shape(op: ir.Operation) -> tuple[int, ...]:

@@ -51,12 +51,12 @@ class Initial:
         names = ["%value", *(f"%other{index}" for index in range(len(others)))]
         types = [str(self.value.type), *([str(result)] * len(others))]
         maps = [mine, *([loops] * (len(others) + 1))]
-        arguments = ", ".join(f"{name}: {each}" for name, each in zip(names, types, strict=True))
+        arguments = ", ".join(f"{name}: {type_text}" for name, type_text in zip(names, types, strict=True))
         scalars = ["%in", *(["%other"] * len(others)), "%out"]
         text = f"""util.func private @map({arguments}) -> {result} {{
   %empty = tensor.empty() : {result}
   %result = linalg.generic {{
-      indexing_maps = [{", ".join(f"affine_map<({loops}) -> ({each})>" for each in maps)}],
+      indexing_maps = [{", ".join(f"affine_map<({loops}) -> ({expr})>" for expr in maps)}],
       iterator_types = [{", ".join(['"parallel"'] * rank)}]}}
       ins({", ".join(names)} : {", ".join(types)}) outs(%empty : {result}) {{
   ^bb0({", ".join(f"{name}: {element}" for name in scalars)}):

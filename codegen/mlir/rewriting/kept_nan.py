@@ -49,13 +49,13 @@ def _bounds(select: ir.Operation, compared: ir.Operation) -> bool:
 def _rounded(ops: Iterable[ir.Operation]) -> set[ir.Operation]:
     """Operations whose numbers reach a conversion to integers, in whatever way, and these conversions."""
     pending = [op for op in ops if op.name in _TO_INTEGERS]
-    found = set(pending)
+    rounded = set(pending)
     while pending:
-        for each in _before(pending.pop()):
-            if each not in found:
-                found.add(each)
-                pending.append(each)
-    return found
+        for value in _before(pending.pop()):
+            if value not in rounded:
+                rounded.add(value)
+                pending.append(value)
+    return rounded
 
 
 def _before(op: ir.Operation) -> Iterator[ir.Operation]:

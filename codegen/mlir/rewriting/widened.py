@@ -125,7 +125,7 @@ def _without_conversions(text: str) -> str:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
             raise RejectionError(first_error(error)) from None
-        for op in [each for each in nested(module.operation) if each.name == _SAME]:
+        for op in [inner for inner in nested(module.operation) if inner.name == _SAME]:
             if op.operands[0].type == op.results[0].type:
                 op.results[0].replace_all_uses_with(op.operands[0])
                 op.erase()

@@ -83,7 +83,7 @@ class IreeImplicit:
         tiling = self._tiling(parameters, extents[0])
         is_image = task.kind is LayerKind.CONVOLUTION and not by_product
         rewrite = Rewrite.images(task, CHANNELS_LAST) if is_image else product_rewrite(task)
-        built = rewritten(rewrite, lambda each: multiply_in_region(each, tiling), target)
+        built = rewritten(rewrite, lambda layer_rewrite: multiply_in_region(layer_rewrite, tiling), target)
         if isinstance(built, Rejected) or self.storage is None:
             return built
         inputs, outputs = (

@@ -61,10 +61,10 @@ def _pack(rewrite: Rewrite, lanes: int, vectors: int) -> None:
         RejectionError: if the layer reads the weight in another way, too.
     """
     block = body_of(rewrite.function)
-    found = [view.operation for view in block.operations if ATTRIBUTE in view.operation.attributes]
-    if len(found) != 1:
+    marked = [view.operation for view in block.operations if ATTRIBUTE in view.operation.attributes]
+    if len(marked) != 1:
         raise RejectionError("the layer looks up in several weights")
-    (op,) = found
+    (op,) = marked
     encoding = BlockEncoding.parse(ir.StringAttr(op.attributes[ATTRIBUTE]).value)
     sources = [child.operands[0] for child in nested(op) if child.name == "tensor.extract"]
     places = [rewrite.weight_index(source) for source in sources]

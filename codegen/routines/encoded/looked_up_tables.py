@@ -81,8 +81,8 @@ def _pack_weight(rewrite: Rewrite, place: int, readers: list[ir.Operation], widt
             source, before = reader.operands[0], ir.InsertionPoint(reader)
             places = [column, row] if not width else _in_panel(reader, row, column, width)
             types = [reader.results[0].type]
-            found = ir.Operation.create("tensor.extract", types, [source, *places], ip=before, loc=reader.location)
-            reader.results[0].replace_all_uses_with(found.results[0])
+            extracted = ir.Operation.create("tensor.extract", types, [source, *places], ip=before, loc=reader.location)
+            reader.results[0].replace_all_uses_with(extracted.results[0])
             reader.erase()
 
 

@@ -97,9 +97,9 @@ class NarrowedWordProduct(NarrowedProduct):
         return replace(super().traits, family="block_words", instruction=self.element)
 
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> Sequence[Tiling] | Rejected:
-        found = super().tilings(task, shape, machine)
-        if isinstance(found, Rejected):
-            return found
+        offered = super().tilings(task, shape, machine)
+        if isinstance(offered, Rejected):
+            return offered
         of = BlockEncoding(BITS, self.block, shape.depth, shape.columns)
         refusal = refused_words(shape) or refused_dots(of, self.element, machine)
         return refusal or with_widest(tilings_of_dots(shape, machine))

@@ -80,7 +80,7 @@ def stored(task: Task, implementation: Implementation, storage: str, *, reads: b
         )
         returned = list(block.operations)[-1].operation.operands
         signature = ir.FunctionType.get(
-            [argument.type for argument in block.arguments], [each.type for each in returned]
+            [argument.type for argument in block.arguments], [value.type for value in returned]
         )
         function.attributes["function_type"] = ir.TypeAttr.get(signature)
         module.operation.verify()

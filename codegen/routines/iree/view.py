@@ -56,7 +56,7 @@ class View:
             return Rejected("it does not rearrange a single tensor")
         if task.inputs[0].dtype != task.results[0].dtype:
             return Rejected("its result has another type than what it reads")
-        if task.inputs[0].elements != task.results[0].elements or any(each in task.body for each in _COMPUTING):
+        if task.inputs[0].elements != task.results[0].elements or any(op in task.body for op in _COMPUTING):
             return Rejected("it does more than rearrange a tensor")
         if not (task.inputs[0].shape and task.results[0].shape and task.results[0].elements):
             return Rejected("it has a scalar, or no elements")
@@ -141,7 +141,7 @@ def _rearranged(op: ir.Operation, before: Order) -> Order | None:
     """The order of an op's result; None if it is neither a reshape along whole parts nor a transposition."""
     if op.name in _RESHAPES:
         groups = [
-            [ir.IntegerAttr(each).value for each in ir.ArrayAttr(one)]
+            [ir.IntegerAttr(number).value for number in ir.ArrayAttr(one)]
             for one in ir.ArrayAttr(op.attributes["reassociation"])
         ]
         if op.name == _RESHAPES[0]:
@@ -160,7 +160,7 @@ def _rearranged(op: ir.Operation, before: Order) -> Order | None:
 
 def _split(parts: Sequence[Part], sizes: Sequence[int]) -> Order | None:
     """The parts of a dimension that is split into some of these sizes; None if a boundary lies within a step."""
-    left, found = _merged(parts), list[list[Part]]()
+    left, split = _merged(parts), list[list[Part]]()
     for size in reversed(sizes):
         taken: list[Part] = []
         while size > 1:
@@ -174,16 +174,16 @@ def _split(parts: Sequence[Part], sizes: Sequence[int]) -> Order | None:
             if count > inner:
                 left.append((step * inner, count // inner))
             size //= inner
-        found.insert(0, taken)
-    return found if all(count == 1 for _, count in left) else None
+        split.insert(0, taken)
+    return split if all(count == 1 for _, count in left) else None
 
 
 def _merged(parts: Sequence[Part]) -> list[Part]:
     """The same parts with neighbours made one where each step of the outer begins behind the last of the inner."""
-    found: list[Part] = []
+    merged: list[Part] = []
     for step, count in parts:
-        if found and found[-1][0] == step * count:
-            found[-1] = step, found[-1][1] * count
+        if merged and merged[-1][0] == step * count:
+            merged[-1] = step, merged[-1][1] * count
         else:
-            found.append((step, count))
-    return found
+            merged.append((step, count))
+    return merged

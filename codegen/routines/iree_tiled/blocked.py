@@ -50,8 +50,10 @@ class Blocked:
         rewrite = Rewrite.images(task, f"nchw{integer(parameters['block'])}c")
         machine = float_machine(task, target)
         if task.kind is not LayerKind.CONVOLUTION or convolution_of(task) is None or isinstance(machine, Rejected):
-            return rewritten(rewrite, lambda each: None, target)
-        return rewritten(rewrite, lambda each: _tile(each, integer(parameters["block"]), machine), target)
+            return rewritten(rewrite, lambda layer_rewrite: None, target)
+        return rewritten(
+            rewrite, lambda layer_rewrite: _tile(layer_rewrite, integer(parameters["block"]), machine), target
+        )
 
 
 def _tile(rewrite: Rewrite, block: int, machine: Machine) -> None:

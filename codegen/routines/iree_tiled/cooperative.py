@@ -66,8 +66,8 @@ class CooperativeProduct:
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         shape = required(_divided(required(self._rewrite(task, target))))
-        found = sorted(_tiles(shape), key=lambda tile: _rank(shape, tile))
-        return found[:_TILES] or Rejected("no tiles fit the memory of a workgroup and the rows")
+        ranked = sorted(_tiles(shape), key=lambda tile: _rank(shape, tile))
+        return ranked[:_TILES] or Rejected("no tiles fit the memory of a workgroup and the rows")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         tiling = CooperativeTiling(
@@ -134,7 +134,7 @@ def _lanes(target: Target) -> int:
 def _tiles(shape: MatmulShape) -> Iterator[Parameters]:
     """Tiles that divide columns and depth, with room for operands and results in the memory of a workgroup."""
     rows, columns = shape.rows or 1, shape.columns
-    depth = next(each for each in _DEPTHS if shape.depth % each == 0)
+    depth = next(size for size in _DEPTHS if shape.depth % size == 0)
     for high, wide in itertools.product(_ROWS, _COLUMNS):
         own = min(high, _SUBGROUP), min(wide, _SUBGROUP)
         subgroups = high // own[0] * (wide // own[1])

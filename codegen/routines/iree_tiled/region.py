@@ -43,43 +43,43 @@ class RegionConvolution:
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         if not target.is_vulkan:
             return Rejected("its tile sizes are for Vulkan")
-        found = self._match(task)
-        if isinstance(found, Rejected):
-            return found
-        batches, channels, height, width = found.result.shape
+        matched = self._match(task)
+        if isinstance(matched, Rejected):
+            return matched
+        batches, channels, height, width = matched.result.shape
         vectors = channels if self.channels_last else width
         if batches != 1 or vectors % _VECTOR:
             return Rejected(f"it has several images, or {vectors} adjacent numbers are no multiple of {_VECTOR}")
-        depth = found.filter.shape[1] if isinstance(found, Convolution) else 1
+        depth = matched.filter.shape[1] if isinstance(matched, Convolution) else 1
         step = _VECTOR if depth % _VECTOR == 0 else 1
         tiles = _last(channels, height, width) if self.channels_last else _first(channels, height, width)
         listed: list[Parameters] = [
-            {"workgroup": each, "invocation": part, "depth": step} for each, part in dict.fromkeys(tiles)
+            {"workgroup": tile, "invocation": part, "depth": step} for tile, part in dict.fromkeys(tiles)
         ]
         return listed[:_TILES]
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
-        found = self._match(task)
-        if isinstance(found, Rejected):
-            return found
+        matched = self._match(task)
+        if isinstance(matched, Rejected):
+            return matched
         rewrite = Rewrite.images(task, CHANNELS_LAST) if self.channels_last else Rewrite.plain(task)
-        named = NamedConvolution(self._op(found), found.strides, found.dilations)
-        tiling = self._tiling(found, parameters)
-        return rewritten(rewrite, lambda each: keep_in_region(each, named, tiling), target)
+        named = NamedConvolution(self._op(matched), matched.strides, matched.dilations)
+        tiling = self._tiling(matched, parameters)
+        return rewritten(rewrite, lambda layer_rewrite: keep_in_region(layer_rewrite, named, tiling), target)
 
     def _match(self, task: Task) -> Convolution | Window | Rejected:
         window = window_of(task) if self.channels_last else None
-        found = convolution_of(task) or (window if window is not None and window.is_weighted else None)
-        return found or Rejected("not a two-dimensional convolution without groups, nor depthwise in NHWC")
+        matched = convolution_of(task) or (window if window is not None and window.is_weighted else None)
+        return matched or Rejected("not a two-dimensional convolution without groups, nor depthwise in NHWC")
 
-    def _op(self, found: Convolution | Window) -> str:
-        if isinstance(found, Window):
+    def _op(self, matched: Convolution | Window) -> str:
+        if isinstance(matched, Window):
             return "depthwise_conv_2d_nhwc_hwc"
         return "conv_2d_nhwc_hwcf" if self.channels_last else "conv_2d_nchw_fchw"
 
-    def _tiling(self, found: Convolution | Window, parameters: Parameters) -> RegionTiling:
+    def _tiling(self, matched: Convolution | Window, parameters: Parameters) -> RegionTiling:
         depth = integer(parameters["depth"])
-        if isinstance(found, Window):
+        if isinstance(matched, Window):
             reduction: tuple[int, ...] = (1, 1)
         else:
             reduction = (1, 1, depth) if self.channels_last else (depth, 1, 1)

@@ -51,9 +51,9 @@ class Winograd:
         machine = float_machine(task, target)
         if isinstance(machine, Rejected):
             tiling = tiling_of(convolution, integer(parameters["tile"]), 1)
-            return rewritten(rewrite, lambda each: use_iree_ops(each, convolution, tiling), target)
+            return rewritten(rewrite, lambda layer_rewrite: use_iree_ops(layer_rewrite, convolution, tiling), target)
         tiling = tiling_of(convolution, integer(parameters["tile"]), machine.lanes)
-        return rewritten(rewrite, lambda each: _rewrite(each, convolution, tiling, machine), target)
+        return rewritten(rewrite, lambda layer_rewrite: _rewrite(layer_rewrite, convolution, tiling, machine), target)
 
 
 def _match(task: Task) -> Convolution | Rejected:

@@ -48,8 +48,8 @@ class OpenConvolutionKernel(OpenRoutine):
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
         shape = required(gathered_product(task))
         machine = required(kernel_machine(task, target))
-        found = [tiling.parameters() for tiling in fitting_tilings(shape, machine)]
-        return found or Rejected(f"patches of {shape.depth} elements do not fit a workgroup")
+        offered = [tiling.parameters() for tiling in fitting_tilings(shape, machine)]
+        return offered or Rejected(f"patches of {shape.depth} elements do not fit a workgroup")
 
     def code(
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
@@ -72,4 +72,4 @@ def fitting_tilings(shape: MatmulShape, machine: Machine) -> list[Tiling]:
     work = Work(1, shape.rows or 1, shape.columns, shape.depth, positions_join=True)
     most = most_rows(shape.depth)
     fitting = (replace(tiling, columns=min(tiling.columns, most)) for tiling in tilings(work, machine))
-    return [*dict.fromkeys(each for each in fitting if each.columns >= _LEAST_ROWS)]
+    return [*dict.fromkeys(tiling_of_rows for tiling_of_rows in fitting if tiling_of_rows.columns >= _LEAST_ROWS)]

@@ -76,7 +76,7 @@ def open_join(task: Task, twin: Task, rows: Count, groups: int, lanes: int) -> t
     Raises:
         RejectionError: if there is none.
     """
-    (rewrite, parts), (_, other) = (_parts(each, lanes) for each in (task, twin))
+    (rewrite, parts), (_, other) = (_parts(task_of_part, lanes) for task_of_part in (task, twin))
     if [*map(_described, parts)] != [*map(_described, other)]:
         raise RejectionError("rows are not joined alike for all sizes")
     return rewrite, OpenJoin(parts, rows, lanes, groups)

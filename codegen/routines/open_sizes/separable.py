@@ -97,7 +97,7 @@ def _halves(task: Task) -> tuple[Stage, Stage]:
     """The windows behind their patches or their padding, as one stage, and the product."""
     before, windows, product = task.stages
     joined = fuse(before.task, windows.task, windows.inputs.index(None))
-    inputs = (*before.inputs, *(each for each in windows.inputs if each is not None))
+    inputs = (*before.inputs, *(input_ for input_ in windows.inputs if input_ is not None))
     return Stage(joined, inputs), product
 
 

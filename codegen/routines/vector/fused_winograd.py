@@ -91,12 +91,12 @@ class FusedWinograd(ImageRoutine[Convolution]):
         if isinstance(tiles, Rejected):
             return tiles
         group = 1 if self.element is None else self.element.group
-        found = [
+        offered = [
             winograd_tiling
             for rank, tile in enumerate(tiles[: None if machine.in_subgroups else _MOST_CHOICES])
             for winograd_tiling in winograd_tilings(match, tile, machine, is_best=rank == 0, group=group)
         ]
-        return found or Rejected("too few tiles for all subgroups of a GPU")
+        return offered or Rejected("too few tiles for all subgroups of a GPU")
 
     @property
     def _products_per_load(self) -> float:

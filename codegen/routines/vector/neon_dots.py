@@ -63,7 +63,7 @@ class Rows(ByInstruction):
     def open(self, sums: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """Accumulators of two pixels from the sums of each, a vector of channels."""
         first, second = sums
-        return [vector.shuffle(first, second, each) for each in (_FIRST_HALVES, _LAST_HALVES)]
+        return [vector.shuffle(first, second, lanes) for lanes in (_FIRST_HALVES, _LAST_HALVES)]
 
     def close(self, accumulators: Sequence[ir.Value]) -> Sequence[ir.Value]:
         """The sums from the accumulators."""

@@ -119,11 +119,13 @@ class RowScaledProduct(ProductRoutine):
         if refusal is not None:
             return refusal
         work = Work(1, shape.rows or 1, shape.columns, -(-shape.depth // self.element.group), positions_join=True)
-        found = tilings(work, machine)
+        offered = tilings(work, machine)
         whole = (
-            [replace(tiling, row_groups=1, panel_groups=1) for tiling in found[:_WHOLE]] if machine.threads == 1 else []
+            [replace(tiling, row_groups=1, panel_groups=1) for tiling in offered[:_WHOLE]]
+            if machine.threads == 1
+            else []
         )
-        return list(dict.fromkeys([*whole, *found]))
+        return list(dict.fromkeys([*whole, *offered]))
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
         code = row_product(product, Tiling.of(parameters), self.element)

@@ -52,11 +52,11 @@ class Recurrent:
         machine = required(kernel_machine(task, target))
         form = _form(Rewrite.plain(task))
         groups = max(index for index in range(1, machine.threads + 1) if form.batch % index == 0)
-        found = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
-        fitting = [each for each in found if each is not None]
-        alone = [each for each in fitting if _scratch_bytes(form, machine, each) <= _MOST_SCRATCH_BYTES]
+        offered = [_parameters(form, machine, *sizes, groups) for sizes in _SIZES]
+        fitting = [candidate for candidate in offered if candidate is not None]
+        alone = [candidate for candidate in fitting if _scratch_bytes(form, machine, candidate) <= _MOST_SCRATCH_BYTES]
         # The memory that workgroups share is of known size.
-        shared = [each for given in fitting for each in _shared(form, machine, given) if task.opened is None]
+        shared = [candidate for given in fitting for candidate in _shared(form, machine, given) if task.opened is None]
         return [*alone, *shared] or Rejected("its state does not fit the scratch memory")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
@@ -73,7 +73,7 @@ class Recurrent:
         form = _form(rewrite)
         if task.opened is not None:
             form = form.opened(_form(Rewrite.plain(task.opened.twin)), task.opened.fit)
-        sizes = [integer(parameters.get(each, 1)) for each in ("vectors", "unroll", "rows", "groups", SHARES)]
+        sizes = [integer(parameters.get(name, 1)) for name in ("vectors", "unroll", "rows", "groups", SHARES)]
         _, unroll, rows, groups, _ = sizes
         if min(sizes) < 1 or form.batch % (groups * rows):
             raise RejectionError(
@@ -128,5 +128,5 @@ def _shared(form: Recurrence, machine: Machine, given: Parameters) -> list[Param
     equal as can be."""
     blocks = -(-form.hidden // (integer(given["vectors"]) * machine.lanes))
     most = min(machine.threads // integer(given["groups"]), blocks)
-    counts = {-(-blocks // -(-blocks // each)) for each in (most, most // 2) if each > 1}
+    counts = {-(-blocks // -(-blocks // most_blocks)) for most_blocks in (most, most // 2) if most_blocks > 1}
     return [{**given, SHARES: count} for count in sorted(counts, reverse=True)]

@@ -41,8 +41,8 @@ class FusedSeparable:
         channels = match.window.result.shape[1], match.convolution.result.shape[1]
         if self.blocked and any(channel % machine.lanes for channel in channels):
             return Rejected(f"its channels do not divide into vectors of {machine.lanes}")
-        found = [strip_size.parameters() for strip_size in strip_sizes(match, machine)]
-        return found or Rejected("not even one row fits the scratch")
+        offered = [strip_size.parameters() for strip_size in strip_sizes(match, machine)]
+        return offered or Rejected("not even one row fits the scratch")
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         """The implementation for one parameter set, or why there is none."""

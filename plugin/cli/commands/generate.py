@@ -83,13 +83,13 @@ def generate_tokens(
 
 def _collected(tokens: Iterable[int]) -> tuple[list[int], SartorError | None]:
     """The tokens until the end, or until an error."""
-    found: list[int] = []
+    collected: list[int] = []
     try:
         for token in tokens:
-            found.append(token)
+            collected.append(token)
     except SartorError as error:
-        return found, error
-    return found, None
+        return collected, error
+    return collected, None
 
 
 @dataclass

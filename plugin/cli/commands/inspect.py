@@ -135,9 +135,9 @@ def _inspect_difference(
     plans = [_plan_in(path, choice) for path in (first, second)]
     changes = compare_plans(*plans)
     if json:
-        show_json({"same_model": len({each.model_sha256 for each in plans}) == 1, **difference_json(changes)})
+        show_json({"same_model": len({plan.model_sha256 for plan in plans}) == 1, **difference_json(changes)})
         return
-    if len({each.model_sha256 for each in plans}) > 1:
+    if len({plan.model_sha256 for plan in plans}) > 1:
         _LOG.warning("'%s' and '%s' were made from other models; nodes of the same name are compared", first, second)
     for path, plan in zip((first, second), plans, strict=True):
         if plan.unsplit:

@@ -142,7 +142,7 @@ def _show_routines(as_json: bool) -> None:
     if as_json:
         show_json({"routines": listed})
     else:
-        rows = [[each[name] or "" for name in ("name", "type", "needs", "what")] for each in listed]
+        rows = [[routine[name] or "" for name in ("name", "type", "needs", "what")] for routine in listed]
         show_table("routines", ("routine", "type", "needs of the CPU", "what it does"), rows)
 
 

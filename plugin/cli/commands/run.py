@@ -94,7 +94,7 @@ def run(
         show_json({"outputs": described})
     else:
         columns = ("output", "type", "shape", "min", "mean", "max")
-        show_table(str(module), columns, [_row(each) for each in described], right=(3, 4, 5))
+        show_table(str(module), columns, [_row(value) for value in described], right=(3, 4, 5))
 
 
 def _without_states(module: Path, known: Signature, sources: Mapping[str, str]) -> Signature:
@@ -116,11 +116,11 @@ def _without_states(module: Path, known: Signature, sources: Mapping[str, str]) 
 
 def _warn_of_what_is_not_finite(outputs: Mapping[str, Array]) -> None:
     for name, value in outputs.items():
-        if found := count_not_finite(value):
+        if count := count_not_finite(value):
             _LOG.warning(
                 "output '%s' holds NaN or infinities, %d of %d elements; min, mean and max are of the others",
                 name,
-                found,
+                count,
                 value.size,
             )
 
@@ -139,8 +139,8 @@ def _folder(path: Path | None) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(OSError):
-            for each in absent:
-                each.rmdir()
+            for folder in absent:
+                folder.rmdir()
         raise
 
 
@@ -198,7 +198,7 @@ def _statistics(value: Array) -> dict[str, float | None]:
     return {"min": float(finite.min()), "mean": mean, "max": float(finite.max())}
 
 
-def _row(each: Mapping[str, Any]) -> list[str]:
-    shape = "x".join(map(str, each["shape"]))
-    numbers = ["-" if each[key] is None else f"{each[key]:.6g}" for key in ("min", "mean", "max")]
-    return [each["name"], each["dtype"], shape, *numbers]
+def _row(value: Mapping[str, Any]) -> list[str]:
+    shape = "x".join(map(str, value["shape"]))
+    numbers = ["-" if value[key] is None else f"{value[key]:.6g}" for key in ("min", "mean", "max")]
+    return [value["name"], value["dtype"], shape, *numbers]

@@ -32,7 +32,7 @@ def list_tasks(
     """List tasks with their best variants and times, the slowest first, and what failed with its message."""
     with Store.open_to_read(existing_database(tuning_db)) as store:
         every = task_results(store.measurements(here_only=not everywhere))
-        results = [each for each in every if _fits(each, globs or ["*"])]
+        results = [result for result in every if _fits(result, globs or ["*"])]
     results.sort(key=lambda result: -(result.seconds or 0.0))
     failed = [failure for result in results for failure in result.failures if _names(failure, globs or ["*"])]
     if json:
@@ -84,7 +84,7 @@ def _json_place(measurement: Measurement) -> dict[str, Any]:
 def _show_tasks(results: Sequence[TaskResult]) -> None:
     for where, listed in _by_place([(result.variants[0], result) for result in results]).items():
         columns = ("task", "best variant", "ms", "stock ms", "faster", "variants", "failed", "under load")
-        show_table(where, columns, [_task_row(each) for each in listed], right=range(2, 8))
+        show_table(where, columns, [_task_row(failure) for failure in listed], right=range(2, 8))
 
 
 def _task_row(result: TaskResult) -> list[str]:
@@ -104,12 +104,12 @@ def _task_row(result: TaskResult) -> list[str]:
 def _show_failures(failed: Sequence[Measurement]) -> None:
     for where, listed in _by_place([(measurement, measurement) for measurement in failed]).items():
         columns = ("task", "variant", "ended", "message")
-        show_table(f"failures\n{where}", columns, [_failure_row(each) for each in listed])
+        show_table(f"failures\n{where}", columns, [_failure_row(failure) for failure in listed])
 
 
 def _failure_row(failure: Measurement) -> list[str]:
     message = shorten(failure.message.strip(), _SHOWN_OF_MESSAGE)
-    return [printable(each) for each in (failure.key.task, failure.key.variant, failure.status.value, message)]
+    return [printable(text) for text in (failure.key.task, failure.key.variant, failure.status.value, message)]
 
 
 def _by_place(items: Sequence[tuple[Measurement, Any]]) -> dict[str, list[Any]]:

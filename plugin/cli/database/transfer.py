@@ -91,13 +91,13 @@ def import_measurements(
             trial.merge(files)
     with Store.open_to_write(database) as store:
         merged = store.merge(files)
-    for each in merged:
-        _warn_of_skipped(each)
+    for file in merged:
+        _warn_of_skipped(file)
     if json:
-        show_json({"path": str(database), "files": [_json_merged(each) for each in merged]})
+        show_json({"path": str(database), "files": [_json_merged(file) for file in merged]})
     else:
         columns = ("file", "new", "newer than known", "known", "skipped")
-        show_table(f"into {database}", columns, [_row(each) for each in merged], right=range(1, 5))
+        show_table(f"into {database}", columns, [_row(file) for file in merged], right=range(1, 5))
 
 
 def _warn_of_skipped(merged: Merged) -> None:

@@ -160,10 +160,10 @@ def read_architecture(device: str, arch: str | None) -> str | None:
     if arch != NATIVE or device != CUDA:
         return arch
     capability = compute_capability()
-    found = newest_for(*capability)
-    if found is None:
+    newest = newest_for(*capability)
+    if newest is None:
         raise UsageError(f"the GPU has compute capability {'.'.join(map(str, capability))}, sm_80 is the oldest")
-    return found
+    return newest
 
 
 def read_threads(threads: int | None) -> int:

@@ -49,11 +49,11 @@ def read_choice(
     Raises:
         UsageError: if a text has another form, or a file cannot be read.
     """
-    found = {
+    given_shapes = {
         name: stored_array(Path(source)).shape
         for name, source in (sources or {}).items()
         if is_file(source) and not is_archive(Path(source))
     }
     if archive is not None and not is_array(archive):
-        found |= {name: stored_array(archive, name).shape for name in array_names(archive)}
-    return PlanChoice(read_shapes(shapes), found, device, level)
+        given_shapes |= {name: stored_array(archive, name).shape for name in array_names(archive)}
+    return PlanChoice(read_shapes(shapes), given_shapes, device, level)

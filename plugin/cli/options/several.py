@@ -84,13 +84,13 @@ def read_shape_sets(texts: Sequence[str] | None) -> tuple[Shapes, ...] | OpenSha
             raise UsageError(f"--shape gives '{name}' shapes with different numbers of dimensions")
     counts = {name: len(shapes) for name, shapes in named.items() if len(shapes) > 1}
     if len(set(counts.values())) > 1:
-        (one, few), (other, many), *_ = sorted(counts.items(), key=lambda each: each[1])[:: len(counts) - 1]
+        (one, few), (other, many), *_ = sorted(counts.items(), key=lambda item: item[1])[:: len(counts) - 1]
         raise UsageError(
             f"--shape gives '{one}' {few} shapes and '{other}' {many}; give each input one shape or the same number"
         )
     count = max(counts.values(), default=1)
     sets = [{name: shapes[index % len(shapes)] for name, shapes in named.items()} for index in range(count)]
-    closed = tuple({name: _sizes_only(shape) for name, shape in each.items()} for each in sets)
+    closed = tuple({name: _sizes_only(shape) for name, shape in shapes.items()} for shapes in sets)
     if closed == tuple(sets):
         return closed
     if count > 1:
@@ -129,9 +129,9 @@ def _shapes(text: str, value: str) -> list[tuple[int | SizeRange, ...]]:
 
 
 def _sizes(text: str, size: str) -> Sequence[int | SizeRange]:
-    found = [part.strip() for part in size.split("|")]
-    if all(map(SIZE.fullmatch, found)):
-        return [*map(int, found)]
+    sizes = [part.strip() for part in size.split("|")]
+    if all(map(SIZE.fullmatch, sizes)):
+        return [*map(int, sizes)]
     opened = SizeRange.parse(size)
     if opened is None:
         raise UsageError(

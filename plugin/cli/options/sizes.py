@@ -39,9 +39,9 @@ def sized_inputs(
         UsageError: if a text has another form, or names a dimension that the module does not have, or a size that is
             out of its range.
     """
-    found = list(specs)
+    sized = list(specs)
     if not texts and not fills:
-        return found
+        return sized
     manifest = find_manifest(open_module(module))
     known = {size.name: size for size in manifest.sizes} if manifest is not None else {}
     usual = {name: _middle(size) for name, size in known.items()} if fills else {}
@@ -49,8 +49,8 @@ def sized_inputs(
         if name not in known:
             names = ", ".join(known) or "none"
             raise UsageError(f"--size names '{name}'; the dimensions of any size in '{module}' are: {names}")
-        found = _with_size(found, known[name], size)
-    return found
+        sized = _with_size(sized, known[name], size)
+    return sized
 
 
 def _middle(of: OpenSize) -> int:
@@ -65,13 +65,13 @@ def read_sizes(texts: Sequence[str] | None) -> dict[str, int]:
     Raises:
         UsageError: if a text has another form.
     """
-    found = dict[str, int]()
+    sizes = dict[str, int]()
     for text in texts or ():
         match = _TEXT.fullmatch(text)
         if match is None:
             raise UsageError(f"--size '{text}' cannot be read, expected for example sequence=77")
-        found[match["name"]] = int(match["size"])
-    return found
+        sizes[match["name"]] = int(match["size"])
+    return sizes
 
 
 def _with_size(specs: Sequence[TensorSpec], of: OpenSize, size: int) -> list[TensorSpec]:

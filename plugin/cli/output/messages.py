@@ -18,7 +18,7 @@ def say(line: str) -> None:
 
 def printable(text: str) -> str:
     """Text from a file without control characters, which a terminal would interpret."""
-    return "".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text)
+    return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
 
 
 class _Sayer(logging.Handler):

@@ -95,15 +95,15 @@ def _pass(number: int, frame: FrameType | None) -> None:
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     """Handle the signals by ``handler``, except those that other code handles or the caller ignores (``nohup``)."""
     before = {number: signal.getsignal(number) for number in _ASKING}
-    replaced = {number: each for number, each in before.items() if each in _DEFAULTS}
+    replaced = {number: handler for number, handler in before.items() if handler in _DEFAULTS}
     for number in replaced:
         signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, each in replaced.items():
+        for number, former in replaced.items():
             # Who says the same again while the process ends must not change how it ends.
-            signal.signal(number, signal.SIG_IGN if _first else each)
+            signal.signal(number, signal.SIG_IGN if _first else former)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -53,8 +53,10 @@ def cold_json(times: ColdTimes, phases: Phases | None = None) -> None:
 
 
 def _record(name: str, state: str, runs: Sequence[FirstRun]) -> dict[str, Any]:
-    found = {phase: _median(runs, of) for phase, of in _PHASES.items()}
-    medians = {f"{phase.replace(' + ', '_and_')}_ms": value and value * 1e3 for phase, value in found.items()}
+    medians_by_phase = {phase: _median(runs, of) for phase, of in _PHASES.items()}
+    medians = {
+        f"{phase.replace(' + ', '_and_')}_ms": value and value * 1e3 for phase, value in medians_by_phase.items()
+    }
     return {
         "runtime": name,
         "files": state,
@@ -65,8 +67,8 @@ def _record(name: str, state: str, runs: Sequence[FirstRun]) -> dict[str, Any]:
 
 
 def _median(runs: Sequence[FirstRun], phase: _Phase) -> float | None:
-    found = [value for run in runs if (value := phase(run)) is not None]
-    return median(found) if found else None
+    values = [value for run in runs if (value := phase(run)) is not None]
+    return median(values) if values else None
 
 
 def _shown(seconds: float | None) -> str:
@@ -77,7 +79,7 @@ def _share(times: ColdTimes, name: str, state: str) -> str:
     """The time until Sartor's first result, from the start of the process, divided by that of another runtime."""
     if name == SELF:
         return ""
-    own, other = (Samples(tuple(run.whole for run in times[each, state])) for each in (SELF, name))
+    own, other = (Samples(tuple(run.whole for run in times[name_of_runs, state])) for name_of_runs in (SELF, name))
     ratio = time_ratio(own, other)
     return f"{ratio.value:.2f} of its ({ratio.low:.2f} to {ratio.high:.2f})"
 

@@ -14,18 +14,20 @@ def compared_json(plan: Plan) -> list[dict[str, Any]]:
     """The other plans as JSON data; times are in milliseconds, and null if they are not known."""
     return [
         {
-            "predicted_ms": None if each.predicted is None else each.predicted * 1e3,
-            "measured_ms": None if each.measured is None else each.measured * 1e3,
-            "changes": each.changes,
+            "predicted_ms": None if other.predicted is None else other.predicted * 1e3,
+            "measured_ms": None if other.measured is None else other.measured * 1e3,
+            "changes": other.changes,
         }
-        for each in plan.compared
+        for other in plan.compared
     ]
 
 
 def show_compared(plan: Plan) -> None:
     """Print the other plans as a table, if there are any."""
     if plan.compared:
-        rows = [[milliseconds(each.predicted), milliseconds(each.measured), _changes(each)] for each in plan.compared]
+        rows = [
+            [milliseconds(other.predicted), milliseconds(other.measured), _changes(other)] for other in plan.compared
+        ]
         show_table("other plans that ran", ("predicted ms", "measured ms", "changes"), rows, right=(0, 1))
 
 

@@ -36,10 +36,10 @@ def rewrites_json(rewrites: Sequence[FollowedRewrite], allowed: float) -> dict[s
     return {"first": None if first is None else _json(first), "followed": [_json(rewrite) for rewrite in rewrites]}
 
 
-def _json(each: FollowedRewrite) -> dict[str, Any]:
-    error = each.error if each.error is not None and math.isfinite(each.error) else None
-    change = each.change
-    return {"rewrite": change.rewrite, "names": [*change.names], "relative_error": error, "reason": each.reason}
+def _json(followed: FollowedRewrite) -> dict[str, Any]:
+    error = followed.error if followed.error is not None and math.isfinite(followed.error) else None
+    change = followed.change
+    return {"rewrite": change.rewrite, "names": [*change.names], "relative_error": error, "reason": followed.reason}
 
 
 def _names(names: Sequence[str], shown: int) -> str:
@@ -47,8 +47,8 @@ def _names(names: Sequence[str], shown: int) -> str:
     return ", ".join(names[:shown]) + more
 
 
-def _said(each: FollowedRewrite) -> str:
-    return "does not run" if each.error is None else f"{each.error:.2g}"
+def _said(followed: FollowedRewrite) -> str:
+    return "does not run" if followed.error is None else f"{followed.error:.2g}"
 
 
 def _count(rewrites: Sequence[FollowedRewrite]) -> str:

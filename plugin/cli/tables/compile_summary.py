@@ -165,8 +165,8 @@ def _facts(artifact: Artifact) -> list[tuple[str, str]]:
 
 def _states(artifact: Artifact) -> list[str]:
     """The states that the module keeps, and how to have none."""
-    found = read_manifest(artifact.path).described_states
-    return [*found, "(with --no-state callers pass and take them)"] if found else []
+    states = read_manifest(artifact.path).described_states
+    return [*states, "(with --no-state callers pass and take them)"] if states else []
 
 
 def _successor_facts(artifact: Artifact) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ def in_network_rows(statistics: DispatchStatistics, plan: Plan) -> list[Row]:
     for symbol, name, seconds in _pieces(plan):
         names[symbol].append(name)
         predicted[symbol] = seconds
-    return [Row(tuple(names[each]), taken[each], predicted[each]) for each in names if each in taken]
+    return [Row(tuple(names[name]), taken[name], predicted[name]) for name in names if name in taken]
 
 
 def _pieces(plan: Plan) -> Iterator[tuple[str, str, float | None]]:

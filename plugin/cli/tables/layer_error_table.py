@@ -52,31 +52,31 @@ def layer_errors_json(errors: Sequence[LayerError]) -> list[dict[str, Any]]:
     return [_json(error) for error in errors]
 
 
-def _json(each: LayerError) -> dict[str, Any]:
+def _json(row: LayerError) -> dict[str, Any]:
     return {
-        "layer": each.layer,
-        "nodes": list(each.nodes),
-        "routine": each.variant,
-        "tensors": list(each.tensors),
-        "compared": each.error is not None,
-        "relative_error": _finite(each.error),
-        "error_before": _finite(each.before),
-        "growth": _finite(each.growth),
-        "error_alone": _finite(each.alone),
-        "contribution": _finite(each.sensitivity),
-        "saved_ms": None if each.saved is None else each.saved * 1e3,
+        "layer": row.layer,
+        "nodes": list(row.nodes),
+        "routine": row.variant,
+        "tensors": list(row.tensors),
+        "compared": row.error is not None,
+        "relative_error": _finite(row.error),
+        "error_before": _finite(row.before),
+        "growth": _finite(row.growth),
+        "error_alone": _finite(row.alone),
+        "contribution": _finite(row.sensitivity),
+        "saved_ms": None if row.saved is None else row.saved * 1e3,
     }
 
 
-def show_first(found: FirstBeyond, bound: float) -> None:
+def show_first(first: FirstBeyond, bound: float) -> None:
     """Print the first layer whose error exceeds the bound, or that there is none."""
-    search = found.search
+    search = first.search
     looked = f"{len(search.errors)} layers in {search.rounds} rounds"
-    if found.layer is None:
+    if first.layer is None:
         worst = max(search.errors.values(), default=0.0)
         show_facts(f"no layer beyond {bound:g} was found", [("looked at", looked), ("worst of them", _number(worst))])
         return
-    layer = found.layer
+    layer = first.layer
     facts = [
         ("layer", layer.layer),
         ("ONNX nodes", "\n".join(layer.nodes)),
@@ -89,12 +89,12 @@ def show_first(found: FirstBeyond, bound: float) -> None:
     show_facts(f"first layer beyond {bound:g}", facts)
 
 
-def first_json(found: FirstBeyond, bound: float) -> dict[str, Any]:
+def first_json(first: FirstBeyond, bound: float) -> dict[str, Any]:
     """The search as JSON data."""
-    search = found.search
+    search = first.search
     return {
         "bound": bound,
-        "first": None if found.layer is None else _json(found.layer),
+        "first": None if first.layer is None else _json(first.layer),
         "reads": _listed(search.inputs.items()),
         "looked_at": _listed(search.errors.items()),
         "rounds": search.rounds,
@@ -113,5 +113,5 @@ def _number(value: float | None) -> str:
     return _NOT_COMPARED if value is None else f"{value:.2g}"
 
 
-def _growth(each: LayerError) -> str:
-    return "" if each.growth is None else f"{each.growth:.1f}x"
+def _growth(row: LayerError) -> str:
+    return "" if row.growth is None else f"{row.growth:.1f}x"

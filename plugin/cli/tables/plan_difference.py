@@ -19,12 +19,12 @@ def difference_json(changes: Sequence[Change]) -> dict[str, Any]:
         "parts": len(changes),
         "differing": [
             {
-                "nodes": list(each.nodes),
-                "first": {**asdict(each.first), "total": each.first.total},
-                "second": {**asdict(each.second), "total": each.second.total},
-                "cost": each.cost,
+                "nodes": list(difference.nodes),
+                "first": {**asdict(difference.first), "total": difference.first.total},
+                "second": {**asdict(difference.second), "total": difference.second.total},
+                "cost": difference.cost,
             }
-            for each in differing
+            for difference in differing
         ],
         "cost": _sum(differing),
         "cost_of_the_others": _sum([change for change in changes if not change.differs]),
@@ -48,8 +48,8 @@ def show_difference(names: tuple[str, str], changes: Sequence[Change]) -> None:
     show_facts(" and ".join(names), facts)
     if differing:
         columns = ("ONNX nodes", "first", "second", "first ms", "second ms", "second takes longer, ms")
-        ordered = sorted(differing, key=lambda each: -abs(each.cost or 0.0))
-        show_table("what differs", columns, [_row(each) for each in ordered], right=(3, 4, 5))
+        ordered = sorted(differing, key=lambda difference: -abs(difference.cost or 0.0))
+        show_table("what differs", columns, [_row(difference) for difference in ordered], right=(3, 4, 5))
 
 
 def _row(change: Change) -> list[str]:
@@ -68,4 +68,4 @@ def _sum(changes: Sequence[Change]) -> float:
 
 
 def _signed(seconds: float | None) -> str:
-    return optional(seconds, lambda each: f"{each * 1e3:+.3f}")
+    return optional(seconds, lambda second: f"{second * 1e3:+.3f}")

@@ -116,7 +116,7 @@ def _declare(model: ModelProto, tail: Tail) -> None:
     for value in list(graph.output):
         known = tail.counted.get(value.name)
         inferred = tail.editor.type(value.name)
-        if inferred is not None and value.name not in {each.name for each in graph.input}:
+        if inferred is not None and value.name not in {value_info.name for value_info in graph.input}:
             value.type.CopyFrom(inferred)
         if known is not None:
             name = count_name(value.name, known.axis)

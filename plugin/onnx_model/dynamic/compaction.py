@@ -52,12 +52,12 @@ def non_zero(steps: Steps) -> None:
 
 def coordinates(steps: Steps, indices: str, shape: tuple[int, ...]) -> list[str]:
     """The coordinates of elements of a tensor, from their indices in row-major order."""
-    found = []
+    starts = []
     for axis, size in enumerate(shape):
         stride = math.prod(shape[axis + 1 :])
         quotient = indices if stride == 1 else steps("Div", indices, steps.scalar(stride))
-        found.append(quotient if axis == 0 else steps("Mod", quotient, steps.scalar(max(size, 1))))
-    return found
+        starts.append(quotient if axis == 0 else steps("Mod", quotient, steps.scalar(max(size, 1))))
+    return starts
 
 
 def compress(steps: Steps) -> None:

@@ -124,7 +124,7 @@ def _without(steps: Steps, index: int, axes: list[int]) -> list[str]:
     operands: list[str] = []
     for name in (*steps.node.input[1:3], "", optional_input(steps.node, 4)):
         if not name and len(operands) == 2:
-            others = np.array([axis for each, axis in enumerate(axes) if each != index])
+            others = np.array([axis for place, axis in enumerate(axes) if place != index])
             operands.append(steps.constant(others.astype(steps.dtype(steps.node.input[1])), "axes"))
         elif name:
             given = steps.editor.constant(name)
@@ -206,21 +206,23 @@ def concat(steps: Steps) -> None:
     node = steps.node
     axis = attributes(node)["axis"] % len(steps.shape(node.input[0]))
     known = [steps.tail.counted.get(name) for name in node.input]
-    found = {(each.axis, each.count.name): each for each in known if each is not None}
-    if all(each is None or each.axis == axis for each in known):
+    counts = {(count.axis, count.count.name): count for count in known if count is not None}
+    if all(count is None or count.axis == axis for count in known):
         _joined(steps, axis, known)
         return
-    if len(found) != 1 or None in known:
+    if len(counts) != 1 or None in known:
         raise steps.refusal("the sizes of its operands depend on different data")
-    ((_, each),) = found.items()
+    ((_, count),) = counts.items()
     steps.keep()
-    steps.set_counted(node.output[0], each.axis, each.count)
+    steps.set_counted(node.output[0], count.axis, count.count)
 
 
 def _joined(steps: Steps, axis: int, known: list[Counted | None]) -> None:
     node = steps.node
     sizes = [steps.shape(name)[axis] for name in node.input]
-    counts = [steps.scalar(size) if each is None else each.count.name for each, size in zip(known, sizes, strict=True)]
+    counts = [
+        steps.scalar(size) if count is None else count.count.name for count, size in zip(known, sizes, strict=True)
+    ]
     whole = steps("Concat", *node.input, axis=axis)
     total, places, begin = steps.scalar(0), steps.iota(sum(sizes)), 0
     source = places
@@ -237,10 +239,10 @@ def _joined(steps: Steps, axis: int, known: list[Counted | None]) -> None:
 
 def top_k(steps: Steps) -> None:
     """The largest or smallest elements, of a counted value or as many as are known when the model runs."""
-    node, found = steps.node, attributes(steps.node)
+    node, settings = steps.node, attributes(steps.node)
     value, wanted = node.input
     shape, known = steps.shape(value), steps.tail.counted.get(value)
-    axis = found.get("axis", -1) % len(shape)
+    axis = settings.get("axis", -1) % len(shape)
     fixed = steps.editor.constant(wanted)
     if known is not None and known.axis != axis:
         if fixed is None:
@@ -258,9 +260,9 @@ def top_k(steps: Steps) -> None:
     else:
         # More than are valid are refused by ONNX, so that all of these are valid.
         most, count = min(int(fixed.item()), shape[axis]), None
-    operand = steps.masked(value, _last(steps, value, largest=bool(found.get("largest", 1))))
+    operand = steps.masked(value, _last(steps, value, largest=bool(settings.get("largest", 1))))
     names = steps.many(
-        "TopK", operand, steps.integers(most), outputs=tuple(node.output), axis=axis, largest=found.get("largest", 1)
+        "TopK", operand, steps.integers(most), outputs=tuple(node.output), axis=axis, largest=settings.get("largest", 1)
     )
     if count is not None:
         for output in names:

@@ -69,17 +69,17 @@ class _Bounds:
     sizes: dict[str, int | SizeRange] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
 
-    def note(self, each: Free, axis: int, symbol: str) -> None:
+    def note(self, free: Free, axis: int, symbol: str) -> None:
         """Bound the symbol of a dimension, unless it is bound already."""
         if symbol in self.sizes:
             return
-        if axis in each.asked:
+        if axis in free.asked:
             # Weights have room for this size alone.
-            self.sizes[symbol] = each.asked[axis]
+            self.sizes[symbol] = free.asked[axis]
             return
-        found, source = self._range(each, axis)
-        self.sizes[symbol] = found
-        self.sources.append(f"{symbol}={found}, {source}")
+        sizes, source = self._range(free, axis)
+        self.sizes[symbol] = sizes
+        self.sources.append(f"{symbol}={sizes}, {source}")
 
     def begin_sides(self, least: int, node: str) -> None:
         """Begin the usual ranges of sides there, because of a node that needs it."""
@@ -91,10 +91,10 @@ class _Bounds:
         told = f"={raised}, the usual bounds but for sides of {_SIDES.least}, which are too small for {node}"
         self.sources = [source.replace(usual, told) for source in self.sources]
 
-    def _range(self, each: Free, axis: int) -> tuple[SizeRange, str]:
-        if axis == 0 and len(each.dims) > 1:
+    def _range(self, free: Free, axis: int) -> tuple[SizeRange, str]:
+        if axis == 0 and len(free.dims) > 1:
             return _BATCHES, "the usual bound"
-        if is_image_side(each, axis):
+        if is_image_side(free, axis):
             return _SIDES, "the usual bounds"
         if self.table is None:
             return _LENGTHS, "the usual bound"
@@ -110,16 +110,16 @@ def open_bounds(model: ModelProto) -> OpenBounds | None:
     """
     inputs = free_inputs(model)
     declared = {value.name for value in model.graph.input if value.type.tensor_type.HasField("shape")}
-    symbols = [dim for each in inputs for dim in each.dims if isinstance(dim, str)]
-    if any(each.name not in declared for each in inputs) or any(map(is_sum, symbols)):
+    symbols = [dim for input_ in inputs for dim in input_.dims if isinstance(dim, str)]
+    if any(input_.name not in declared for input_ in inputs) or any(map(is_sum, symbols)):
         return None
     bounds = _Bounds(min(_tables(GraphEditor(model.graph)), key=lambda table: table[1], default=None))
-    for each in inputs:
-        for axis, dim in enumerate(each.dims):
+    for input_ in inputs:
+        for axis, dim in enumerate(input_.dims):
             if isinstance(dim, str):
-                bounds.note(each, axis, dim)
+                bounds.note(input_, axis, dim)
     bounds.begin_sides(*_least_side(model, inputs, bounds.sizes))
-    shapes = {each.name: tuple(bounds.sizes.get(str(dim), dim) for dim in each.dims) for each in inputs}
+    shapes = {input_.name: tuple(bounds.sizes.get(str(dim), dim) for dim in input_.dims) for input_ in inputs}
     known = {name: tuple(size for size in shape if not isinstance(size, str)) for name, shape in shapes.items()}
     return OpenBounds(known, tuple(bounds.sources))
 
@@ -188,7 +188,7 @@ def _follows_from_sizes(name: str, editor: GraphEditor) -> bool:
         if node.op_type in _SIZE_OPS and not node.domain:
             has_sizes = True
             continue
-        new = [each for each in node.input if each and each not in seen]
+        new = [name for name in node.input if name and name not in seen]
         seen.update(new)
         pending += new
     return has_sizes and counts

@@ -19,13 +19,13 @@ def elementwise(steps: Steps) -> None:
     node = steps.node
     ranks = {name: len(steps.shape(name)) for name in node.input if name}
     rank = max(ranks.values())
-    found = [
+    axes = [
         (known.axis + rank - ranks[name], known.count)
         for name in ranks
         if (known := steps.tail.counted.get(name)) is not None
     ]
-    axis, count = found[0]
-    if any((each, other.name) != (axis, count.name) for each, other in found):
+    axis, count = axes[0]
+    if any((place, other.name) != (axis, count.name) for place, other in axes):
         raise steps.refusal(_DIFFERENT)
     for name, own in ranks.items():
         position = axis - (rank - own)
@@ -146,7 +146,7 @@ def reshape(steps: Steps) -> None:
     target = _without_rest(target, shape, known)
     axis = _open_axis(steps, target, known)
     before, inner = math.prod(shape[: known.axis]), math.prod(shape[known.axis + 1 :])
-    sizes = [each if isinstance(each, int) else 1 for each in target]
+    sizes = [size if isinstance(size, int) else 1 for size in target]
     outer, rest = math.prod(sizes[:axis]), math.prod(sizes[axis + 1 :])
     total = shape[known.axis] * inner
     if before != outer or not rest or total % rest:
@@ -170,11 +170,11 @@ def _without_rest(target: tuple[Size, ...], shape: tuple[int, ...], known: Count
 
 def _open_axis(steps: Steps, target: tuple[Size, ...], known: Counted) -> int:
     """The axis of the new shape whose size depends on data."""
-    found = [axis for axis, size in enumerate(target) if isinstance(size, Count)]
-    found = found or [axis for axis, size in enumerate(target) if size == -1]
-    if len(found) != 1 or (-1 in target and found != [target.index(-1)]):
+    axes = [axis for axis, size in enumerate(target) if isinstance(size, Count)]
+    axes = axes or [axis for axis, size in enumerate(target) if size == -1]
+    if len(axes) != 1 or (-1 in target and axes != [target.index(-1)]):
         raise steps.refusal("not one dimension of the shape depends on data")
-    return found[0]
+    return axes[0]
 
 
 def _scaled(steps: Steps, count: Count, inner: int, rest: int) -> Count:
@@ -206,22 +206,22 @@ def expand(steps: Steps) -> None:
     if target is None:
         raise steps.refusal(f"the shape '{node.input[1]}' is not known before it runs")
     known = steps.tail.counted.get(node.input[0])
-    counts = [(axis, each) for axis, each in enumerate(target) if isinstance(each, Count)]
+    counts = [(axis, size) for axis, size in enumerate(target) if isinstance(size, Count)]
     shape = steps.shape(node.input[0])
     rank = max(len(shape), len(target))
-    found = {(axis + rank - len(target), each.name): each for axis, each in counts}
+    counted = {(axis + rank - len(target), count.name): count for axis, count in counts}
     if known is not None:
-        found.setdefault((known.axis + rank - len(shape), known.count.name), known.count)
-    if len(found) != 1:
+        counted.setdefault((known.axis + rank - len(shape), known.count.name), known.count)
+    if len(counted) != 1:
         raise steps.refusal(_DIFFERENT)
-    (((axis, _), count),) = found.items()
+    (((axis, _), count),) = counted.items()
     own = axis - (rank - len(shape))
     asked = axis - (rank - len(target))
     if known is None and own >= 0 and shape[own] != 1:
         raise steps.refusal("it expands a dimension of fixed size to one that depends on data")
     if known is not None and asked >= 0 and target[asked] != 1 and not counts:
         raise steps.refusal("it expands a dimension whose size depends on data to a fixed one")
-    sizes = [each.bound if isinstance(each, Count) else each for each in target]
+    sizes = [size.bound if isinstance(size, Count) else size for size in target]
     steps("Expand", node.input[0], steps.integers(*sizes), output=node.output[0])
     steps.set_counted(node.output[0], axis, count)
 
@@ -230,9 +230,9 @@ def filled(steps: Steps) -> None:
     """ConstantOfShape, with one dimension that depends on data."""
     node = steps.node
     target = known_sizes(steps, node.input[0])
-    counts = [(axis, each) for axis, each in enumerate(target or ()) if isinstance(each, Count)]
+    counts = [(axis, size) for axis, size in enumerate(target or ()) if isinstance(size, Count)]
     if target is None or len(counts) != 1:
         raise steps.refusal("not one dimension of the shape depends on data")
-    sizes = [each.bound if isinstance(each, Count) else each for each in target]
+    sizes = [size.bound if isinstance(size, Count) else size for size in target]
     steps.keep([steps.integers(*sizes)])
     steps.set_counted(node.output[0], *counts[0])

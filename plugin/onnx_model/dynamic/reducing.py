@@ -24,18 +24,18 @@ _LARGEST = frozenset({"ArgMin", "ReduceMin"})
 
 def reduce_(steps: Steps) -> None:
     """A reduction over any axes. A mean is the sum divided by the count."""
-    node, found = steps.node, attributes(steps.node)
+    node, settings = steps.node, attributes(steps.node)
     value = node.input[0]
     known, rank = steps.tail.counted[value], len(steps.shape(value))
     axes = _axes(steps, rank)
     if known.axis not in axes:
         steps.keep()
-        removed = 0 if found.get("keepdims", 1) else sum(axis < known.axis for axis in axes)
+        removed = 0 if settings.get("keepdims", 1) else sum(axis < known.axis for axis in axes)
         steps.set_counted(node.output[0], known.axis - removed, known.count)
     elif node.op_type == "ReduceMean":
         _mean(steps, known, axes)
-    elif found.get("select_last_index", 0):
-        index = steps(node.op_type, steps.masked(value, _fill(steps)), **found)
+    elif settings.get("select_last_index", 0):
+        index = steps(node.op_type, steps.masked(value, _fill(steps)), **settings)
         # What is not valid may be as extreme as all that is valid; then the last of these is meant.
         steps("Min", index, steps("Sub", known.count.name, steps.scalar(1)), output=node.output[0])
     else:
@@ -43,16 +43,16 @@ def reduce_(steps: Steps) -> None:
 
 
 def _axes(steps: Steps, rank: int) -> set[int]:
-    found = attributes(steps.node)
+    settings = attributes(steps.node)
     if steps.node.op_type in ("ArgMax", "ArgMin"):
-        return {found.get("axis", 0) % rank}
-    given = found.get("axes")
+        return {settings.get("axis", 0) % rank}
+    given = settings.get("axes")
     if name := optional_input(steps.node, 1):
         constant = steps.editor.constant(name)
         if constant is None:
             raise steps.refusal("its axes are not known before it runs")
         given = constant.reshape(-1).tolist()
-    if not given and found.get("noop_with_empty_axes", 0):
+    if not given and settings.get("noop_with_empty_axes", 0):
         return set()
     return {int(axis) % rank for axis in given} if given else set(range(rank))
 

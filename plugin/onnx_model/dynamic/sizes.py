@@ -15,11 +15,11 @@ from sartor.onnx_model.operator_types.moving import RESHAPING
 
 def shape_of(steps: Steps) -> None:
     """The true shape of a counted value, as a vector of constants and its count."""
-    node, found = steps.node, attributes(steps.node)
+    node, settings = steps.node, attributes(steps.node)
     counted = steps.tail.counted[node.input[0]]
     sizes: list[Size] = list(steps.shape(node.input[0]))
     sizes[counted.axis] = counted.count
-    sizes = sizes[found.get("start", 0) : found.get("end")]
+    sizes = sizes[settings.get("start", 0) : settings.get("end")]
     steps.tail.sizes[node.output[0]] = tuple(sizes)
     parts = [
         steps.reshaped(size.name, 1) if isinstance(size, Count) else steps.constant([size], "size") for size in sizes
@@ -43,7 +43,7 @@ def known_sizes(steps: Steps, name: str) -> tuple[Size, ...] | None:
     if constant is None:
         return steps.tail.sizes.get(name)
     is_small = constant.ndim <= 1 and constant.dtype.kind in "iu"
-    return tuple(int(each) for each in constant.reshape(-1)) if is_small else None
+    return tuple(int(number) for number in constant.reshape(-1)) if is_small else None
 
 
 def track(steps: Steps) -> None:
@@ -57,9 +57,9 @@ def track(steps: Steps) -> None:
     is_used = any(name in steps.tail.sizes for name in node.input)
     if rule is None or not is_used or operands[0] is None:
         return
-    found = rule(steps, operands)
-    if found is not None:
-        steps.tail.sizes[node.output[0]] = found
+    tracked = rule(steps, operands)
+    if tracked is not None:
+        steps.tail.sizes[node.output[0]] = tracked
 
 
 def _true_elements(steps: Steps) -> Count | None:
@@ -135,7 +135,7 @@ def _computed(number: Callable[[int, int], int]) -> Callable[[Steps, _Operands],
         left, right = operands
         if left is None or right is None or len(left) != 1 or len(right) != 1:
             return None
-        bounds = [each.bound if isinstance(each, Count) else each for each in (left[0], right[0])]
+        bounds = [size.bound if isinstance(size, Count) else size for size in (left[0], right[0])]
         if min(bounds) < 0:
             return None
         return (steps.count(steps.node.output[0], number(*bounds)),)
@@ -145,7 +145,7 @@ def _computed(number: Callable[[int, int], int]) -> Callable[[Steps, _Operands],
 
 def _minimum(steps: Steps, operands: _Operands) -> _Found:
     known = [operand[0] for operand in operands if operand is not None and len(operand) == 1]
-    bounds = [each.bound if isinstance(each, Count) else each for each in known]
+    bounds = [size.bound if isinstance(size, Count) else size for size in known]
     # A number that is not known may be negative, which is no size.
     if len(known) < len(operands) or min(bounds) < 0:
         return None

@@ -112,10 +112,10 @@ class Steps(Emitter):
         Raises:
             UnsupportedModelError: if it is not known.
         """
-        found = self.editor.shape(name)
-        if found is None:
+        shape = self.editor.shape(name)
+        if shape is None:
             raise self.refusal(f"the shape of '{name}' is not known before it runs")
-        return found
+        return shape
 
     def refusal(self, reason: str) -> UnsupportedModelError:
         """The error for a node that cannot be computed with static shapes."""

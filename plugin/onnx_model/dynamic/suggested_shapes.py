@@ -59,12 +59,12 @@ def suggested_shapes(model: ModelProto) -> Shapes:
 def shape_advice(model: ModelProto) -> str:
     """How to bind free dimensions: ``with --shape x=1,3,224,224, or with other sizes``."""
     inputs = free_inputs(model)
-    found = _fitting(model, inputs)
-    if found is None:
+    fitting = _fitting(model, inputs)
+    if fitting is None:
         needed = _needed(inputs, _assigned(inputs, _small_enough(model)))
         names = ", ".join(f"'{name}' of {len(shape)}" for name, shape in needed.items())
         return f"by --shape to the sizes that the model is used with ({names})"
-    return f"with {shape_options(_needed(inputs, found))}, or with other sizes"
+    return f"with {shape_options(_needed(inputs, fitting))}, or with other sizes"
 
 
 def _small_enough(model: ModelProto) -> _Sizes:
@@ -80,9 +80,9 @@ def _fitting(model: ModelProto, inputs: list[Free]) -> Shapes | None:
     nodes = max(1, len(model.graph.node))
     tries = max(2, min(_MOST_TRIES, _MOST_NODES_INFERRED // nodes))
     for sizes, _ in zip(_choices(model), range(tries), strict=False):
-        found = _assigned(inputs, sizes)
-        if contradicted(model, found) is None:
-            return found
+        assigned = _assigned(inputs, sizes)
+        if contradicted(model, assigned) is None:
+            return assigned
     return _one_by_one(model, inputs, _MOST_NODES_INFERRED // nodes) if nodes <= _MOST_NODES_SEARCHED else None
 
 
@@ -152,8 +152,8 @@ class Free:
 def free_inputs(model: ModelProto) -> list[Free]:
     """The inputs with free dimensions."""
     editor = GraphEditor(model.graph)
-    noise = {each.name for each in noise_of(model)}
-    found = []
+    noise = {drawn.name for drawn in noise_of(model)}
+    free = []
     for value in model.graph.input:
         if editor.is_constant(value.name) or not _is_free(value) or value.name in noise:
             continue
@@ -163,8 +163,8 @@ def free_inputs(model: ModelProto) -> list[Free]:
             rank = len(dims)
         names = [_symbol(value.name, axis, dims) for axis in range(_IMAGE_RANK if rank is None else rank)]
         positive = {axis % len(names): size for axis, size in asked.items() if -len(names) <= axis < len(names)}
-        found.append(Free(value.name, names, positive))
-    return found
+        free.append(Free(value.name, names, positive))
+    return free
 
 
 def _is_free(value: ValueInfoProto) -> bool:
@@ -187,10 +187,10 @@ def _asked(name: str, editor: GraphEditor) -> tuple[int | None, dict[int, int]]:
         current = pending.pop()
         for node in editor.consumers(current):
             reader = _READERS.get(node.op_type)
-            found = reader(node, current, editor) if reader and not node.domain else None
-            if found is not None:
-                rank = rank or found[0]
-                sizes = {**found[1], **sizes}
+            asked = reader(node, current, editor) if reader and not node.domain else None
+            if asked is not None:
+                rank = rank or asked[0]
+                sizes = {**asked[1], **sizes}
             elif node.op_type in _KEEPING and node.output[0] not in seen:
                 seen.add(node.output[0])
                 pending.append(node.output[0])
@@ -213,9 +213,9 @@ def _product(node: NodeProto, name: str, editor: GraphEditor) -> _Asked:
     shape = editor.shape(node.input[1 if left else 0])
     if not shape or len(shape) < 2:
         return None
-    found = attributes(node)
+    settings = attributes(node)
     if node.op_type == "Gemm" and left:
-        return 2, {0 if found.get("transA") else 1: shape[1 if found.get("transB") else 0]}
+        return 2, {0 if settings.get("transA") else 1: shape[1 if settings.get("transB") else 0]}
     return 2, {-1: shape[-2]} if left else {-2: shape[-1]}
 
 
@@ -266,32 +266,34 @@ def _assigned(inputs: list[Free], sizes: _Sizes) -> Shapes:
 def _usual_sizes(inputs: list[Free], sizes: _Sizes) -> dict[str, int]:
     """A usual size for each symbol, or one that a reader asks for."""
     known: dict[str, int] = {}
-    for each in inputs:
-        for axis, dim in enumerate(each.dims):
+    for input_ in inputs:
+        for axis, dim in enumerate(input_.dims):
             if isinstance(dim, str) and not is_sum(dim):
-                known.setdefault(dim, each.asked.get(axis, _usual(each, axis, sizes)))
+                known.setdefault(dim, input_.asked.get(axis, _usual(input_, axis, sizes)))
     return known
 
 
 def shapes_of(inputs: list[Free], known: Mapping[str, int]) -> Shapes:
     """A shape per input: equal symbols are equal, and a symbol such as ``past + 1`` has the value of that sum."""
     return {
-        each.name: tuple(dim if isinstance(dim, int) else known.get(dim) or _evaluated(dim, known) for dim in each.dims)
-        for each in inputs
+        input_.name: tuple(
+            dim if isinstance(dim, int) else known.get(dim) or _evaluated(dim, known) for dim in input_.dims
+        )
+        for input_ in inputs
     }
 
 
-def _usual(each: Free, axis: int, sizes: _Sizes) -> int:
+def _usual(free: Free, axis: int, sizes: _Sizes) -> int:
     if axis == 0:
         return sizes.batch
-    if is_image_side(each, axis):
+    if is_image_side(free, axis):
         return sizes.image
-    return _IMAGE_CHANNELS if len(each.dims) == _IMAGE_RANK else sizes.length
+    return _IMAGE_CHANNELS if len(free.dims) == _IMAGE_RANK else sizes.length
 
 
-def is_image_side(each: Free, axis: int) -> bool:
+def is_image_side(free: Free, axis: int) -> bool:
     """Whether a dimension is the height or width of an image."""
-    return len(each.dims) == _IMAGE_RANK and axis > 1
+    return len(free.dims) == _IMAGE_RANK and axis > 1
 
 
 def is_sum(symbol: str) -> bool:
@@ -367,15 +369,15 @@ def _may_run(node: NodeProto, editor: GraphEditor) -> bool:
 
 def _has_windows(node: NodeProto, editor: GraphEditor) -> bool:
     """Whether the windows of a convolution or pooling fit its input: inference rounds a negative rest up to one."""
-    shape, found = editor.shape(node.input[0]) if node.input else None, attributes(node)
+    shape, settings = editor.shape(node.input[0]) if node.input else None, attributes(node)
     is_convolution = node.op_type in _CONVOLUTIONS
     weight = editor.shape(node.input[_FILTERS.get(node.op_type, 1)]) if is_convolution else None
-    kernel = found.get("kernel_shape") or list((weight or ())[2:])
-    padding = found.get("auto_pad", "NOTSET")
+    kernel = settings.get("kernel_shape") or list((weight or ())[2:])
+    padding = settings.get("auto_pad", "NOTSET")
     if shape is None or node.domain or node.op_type not in _WINDOWED or padding not in ("NOTSET", "VALID"):
         return True
     rank = len(kernel)
-    pads, dilations = found.get("pads", [0] * 2 * rank), found.get("dilations", [1] * rank)
+    pads, dilations = settings.get("pads", [0] * 2 * rank), settings.get("dilations", [1] * rank)
     return all(
         size + pads[axis] + pads[axis + rank] > dilations[axis] * (kernel[axis] - 1)
         for axis, size in enumerate(shape[2 : 2 + rank])
@@ -400,9 +402,9 @@ def _needed(inputs: list[Free], shapes: Shapes) -> Shapes:
     """Without the inputs whose free dimensions are all symbols of earlier inputs."""
     bound: set[str] = set()
     needed = {}
-    for each in inputs:
-        symbols = {dim for dim in each.dims if isinstance(dim, str)}
+    for input_ in inputs:
+        symbols = {dim for dim in input_.dims if isinstance(dim, str)}
         if not symbols <= bound:
-            needed[each.name] = shapes[each.name]
-        bound |= {symbol for symbol in symbols if not symbol.startswith(f"{each.name}/")}
+            needed[input_.name] = shapes[input_.name]
+        bound |= {symbol for symbol in symbols if not symbol.startswith(f"{input_.name}/")}
     return needed

@@ -45,7 +45,7 @@ def suppress(steps: Steps) -> None:
     flat = steps.reshaped(picked, batches * classes * most)
     indices, count = compacted(steps, steps("GreaterOrEqual", flat, steps.scalar(0)))
     batch, kind = coordinates(steps, indices, (batches, classes, most))[:2]
-    columns = [steps("Unsqueeze", each, steps.integers(1)) for each in (batch, kind, steps("Gather", flat, indices))]
+    columns = [steps("Unsqueeze", index, steps.integers(1)) for index in (batch, kind, steps("Gather", flat, indices))]
     rows = steps("Concat", *columns, axis=1)
     known = steps("Less", steps.iota(batches * classes * most, 2, 0), count.name)
     steps("Where", known, rows, steps.scalar(0), output=node.output[0])
@@ -97,7 +97,7 @@ def _loop(steps: Steps, live: str, corners: _Boxes, sizes: tuple[int, int, int, 
     """The indices of the selected boxes of each batch and class in order, -1 behind them."""
     batches, classes, _, most = sizes
     start = steps.constant(np.full((batches, classes, most), -1, np.int64), "none")
-    flat = [steps.reshaped(each, -1) for each in (*corners.low, *corners.high)]
+    flat = [steps.reshaped(side, -1) for side in (*corners.low, *corners.high)]
     body = _Body(steps, corners, flat, sizes)
     going, trips = steps.constant(np.array(True), "begin"), steps.scalar(most)
     _, picked = steps.many("Loop", trips, going, live, start, outputs=("", ""), body=body.graph())
@@ -115,18 +115,18 @@ class _Body(Emitter):
         """One step: from the scores that are left, and the boxes selected so far, to those after it."""
         batches, classes, total, most = self._sizes
         steps = self._steps
-        number, going, live, picked = (self.editor.fresh(f"{self.node.name}/{each}") for each in _CARRIED)
+        number, going, live, picked = (self.editor.fresh(f"{self.node.name}/{part}") for part in _CARRIED)
         best = self("ArgMax", live, axis=2, keepdims=1, part="best")
         here = self("Equal", steps.iota(total, 3, 2), best, part="here")
         removed = self._scalar(-np.inf)
         top = self._best_score(live, best)
-        found = self("Greater", top, removed, part="found")
-        chosen = self("Where", found, best, steps.scalar(-1), part="chosen")
+        exceeds = self("Greater", top, removed, part="found")
+        chosen = self("Where", exceeds, best, steps.scalar(-1), part="chosen")
         place = self("Equal", steps.iota(most, 3, 2), number, part="place")
         after = self("Where", place, chosen, picked, part="picked")
         gone = self("Or", here, self._overlapping(best), part="gone")
         left = self("Where", gone, removed, live, part="left")
-        some = self("ReduceSum", self("Cast", found, part="found", to=TensorProto.INT64), part="some", keepdims=0)
+        some = self("ReduceSum", self("Cast", exceeds, part="found", to=TensorProto.INT64), part="some", keepdims=0)
         more = self("Greater", some, steps.scalar(0), part="more")
         scores, places = (batches, classes, total), (batches, classes, most)
         inputs = [
@@ -150,7 +150,7 @@ class _Body(Emitter):
         batches, _, total, _ = self._sizes
         first = self.constant(np.arange(batches, dtype=np.int64).reshape(-1, 1, 1) * total, "first")
         index = self("Add", best, first, part="index")
-        own = [self("Gather", each, index, part="own") for each in self._flat]
+        own = [self("Gather", side, index, part="own") for side in self._flat]
         low = [self("Max", *pair, part="low") for pair in zip(self._corners.low, own[:2], strict=True)]
         high = [self("Min", *pair, part="high") for pair in zip(self._corners.high, own[2:], strict=True)]
         sides = [self("Sub", *pair, part="side") for pair in zip(high, low, strict=True)]

@@ -15,11 +15,11 @@ _MOST_COMPARISONS = 1 << 25
 
 def unique(steps: Steps) -> None:
     """Distinct elements or slices, sorted or in the order of their first occurrence."""
-    node, found = steps.node, attributes(steps.node)
+    node, settings = steps.node, attributes(steps.node)
     value = node.input[0]
     if value in steps.tail.counted:
         raise steps.refusal("the size of its operand depends on data")
-    shape, axis = steps.shape(value), found.get("axis")
+    shape, axis = steps.shape(value), settings.get("axis")
     if axis is None:
         value, shape, axis = steps.reshaped(value, math.prod(shape)), (math.prod(shape),), 0
     axis %= len(shape)
@@ -28,7 +28,7 @@ def unique(steps: Steps) -> None:
         raise steps.refusal("its operand has no elements")
     if size * math.prod(shape) > _MOST_COMPARISONS:
         raise steps.refusal(f"it would compare each of {size} elements with all others")
-    _write(steps, value, axis, size, _Order(steps, rows, is_sorted=bool(found.get("sorted", 1))))
+    _write(steps, value, axis, size, _Order(steps, rows, is_sorted=bool(settings.get("sorted", 1))))
 
 
 def _rows(steps: Steps, value: str, shape: tuple[int, ...], axis: int) -> str:

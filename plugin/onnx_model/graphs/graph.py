@@ -39,7 +39,7 @@ def opset(model: ModelProto) -> int:
 
 def attributes(node: NodeProto) -> dict[str, Any]:
     """Attribute values by name; strings decoded, tensors and graphs as protos."""
-    found = {}
+    values = {}
     for item in node.attribute:
         value = helper.get_attribute_value(item)
         if item.type == AttributeProto.STRING:
@@ -48,8 +48,8 @@ def attributes(node: NodeProto) -> dict[str, Any]:
             value = [text.decode(errors="replace") for text in value]
         elif item.type in (AttributeProto.INTS, AttributeProto.FLOATS):
             value = list(value)
-        found[item.name] = value
-    return found
+        values[item.name] = value
+    return values
 
 
 def optional_input(node: NodeProto, index: int) -> str:
@@ -259,11 +259,11 @@ class GraphEditor:
 
 
 def _consumers_in(graph: GraphProto) -> dict[str, list[NodeProto]]:
-    found: dict[str, list[NodeProto]] = defaultdict(list)
+    consumers: dict[str, list[NodeProto]] = defaultdict(list)
     for node in graph.node:
         for name in names_read(node):
-            found[name].append(node)
-    return found
+            consumers[name].append(node)
+    return consumers
 
 
 def editors(graph: GraphProto, outer: GraphEditor | None = None, owner: str = "") -> Iterator[GraphEditor]:
@@ -316,12 +316,12 @@ def static_shape(value: TypeProto) -> tuple[int, ...] | None:
     if not tensor.HasField("shape"):
         return None
     # Not by generators: a long model asks for hundreds of thousands of shapes.
-    found = []
+    sizes = []
     for dim in tensor.shape.dim:
         if not dim.HasField("dim_value"):
             return None
-        found.append(dim.dim_value)
-    return tuple(found)
+        sizes.append(dim.dim_value)
+    return tuple(sizes)
 
 
 def _copy(node: NodeProto) -> NodeProto:

@@ -42,10 +42,10 @@ def inferred_types(model: ModelProto, known: ModelProto | None = None, **options
     guarded.opset_import.append(helper.make_opsetid(_DOMAIN, 1))
     for graph in graphs(guarded.graph):
         _guard(graph, read)
-    found: ModelProto = shape_inference.infer_shapes(guarded, **options)
-    for graph in graphs(found.graph):
+    inferred: ModelProto = shape_inference.infer_shapes(guarded, **options)
+    for graph in graphs(inferred.graph):
         _unguard(graph)
-    return found
+    return inferred
 
 
 def slices_negative(node: NodeProto, kind: TypeProto) -> bool:

@@ -100,6 +100,6 @@ def held_array(tensor: TensorProto) -> np.ndarray[Any, Any] | None:
 
 def serialised(model: ModelProto) -> Iterator[bytes | memoryview]:
     """Serialise a model with its held data, in pieces. Joined, they are what protobuf writes if no data is held."""
-    found = ((index, held_data(tensor)) for index, tensor in enumerate(model.graph.initializer))
-    ranges = {index: data for index, data in found if data is not None}
+    held = ((index, held_data(tensor)) for index, tensor in enumerate(model.graph.initializer))
+    ranges = {index: data for index, data in held if data is not None}
     return put_together(model.SerializeToString(deterministic=True), ranges)

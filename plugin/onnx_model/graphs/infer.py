@@ -173,10 +173,10 @@ def _as_standard(graph: GraphProto) -> dict[int, NodeProto]:
     index."""
     replaced: dict[int, NodeProto] = {}
     for index, node in enumerate(graph.node):
-        found = _standard(node, graph)
-        if found is not None:
+        standard = _standard(node, graph)
+        if standard is not None:
             replaced[index] = NodeProto.FromString(node.SerializeToString())
-            graph.node[index].CopyFrom(found)
+            graph.node[index].CopyFrom(standard)
     return replaced
 
 
@@ -251,7 +251,9 @@ def _shorten_steps(graph: GraphProto) -> None:
 def _contradiction(message: str, model: ModelProto) -> str:
     """The sentence for what inference says, which names the node by its name alone."""
     match = _INFERENCE.search(message)
-    node = next((each for each in model.graph.node if match is not None and each.name == match["node"]), None)
+    node = next(
+        (candidate for candidate in model.graph.node if match is not None and candidate.name == match["node"]), None
+    )
     if match is None or node is None:
         refused = _first_refused(model)
         what = f"the model's shapes contradict each other at {describe_node(refused)}" if refused else _CONTRADICTION

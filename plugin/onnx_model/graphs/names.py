@@ -89,14 +89,14 @@ def naming_origins(error: UnsupportedModelError, described: Mapping[str, str]) -
         described: the user's nodes, as ``described_nodes`` gives them.
     """
 
-    def original(found: re.Match[str]) -> str:
-        name, text = found["name"], found[0]
+    def original(match: re.Match[str]) -> str:
+        name, text = match["name"], match[0]
         owner = name
         while owner not in described and "/" in owner:
             owner = owner.rpartition("/")[0]
         if described.get(owner, text) == text:
             return text
-        part = f"'{name[len(owner) + 1 :]}' ({found['operator']})" if owner != name else found["operator"]
+        part = f"'{name[len(owner) + 1 :]}' ({match['operator']})" if owner != name else match["operator"]
         return f"{described[owner]}, in its part {part},"
 
     text = _DESCRIBED.sub(original, str(error)).replace(",,", ",")

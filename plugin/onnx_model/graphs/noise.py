@@ -30,6 +30,6 @@ def record_noise(model: ModelProto, noise: Sequence[Noise]) -> None:
         if not metadata_prop.key.startswith(_RECORD)
     ]
     del model.metadata_props[:]
-    added = [(_RECORD + each.name, json.dumps(asdict(each), sort_keys=True)) for each in noise]
+    added = [(_RECORD + drawn.name, json.dumps(asdict(drawn), sort_keys=True)) for drawn in noise]
     for key, value in (*kept, *added):
         model.metadata_props.add(key=key, value=value)

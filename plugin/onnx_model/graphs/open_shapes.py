@@ -21,7 +21,7 @@ def why_open(names: Iterable[str], editor: GraphEditor) -> str:
         names: of values; the first one with an open shape is told about.
         editor: of their graph, in which all shapes are inferred that can be.
     """
-    name = next((each for each in names if each and editor.shape(each) is None), "")
+    name = next((known for known in names if known and editor.shape(known) is None), "")
     if not name:
         return "their element types are not known; export the model with the types of inner values"
     origin = open_origin(name, editor)
@@ -42,7 +42,9 @@ def open_origin(name: str, editor: GraphEditor) -> NodeProto | None:
     """The first node before a value whose result has an open shape while the shapes of all that it reads are known."""
     seen, node = set[str](), editor.producer(name)
     while node is not None:
-        before = next((each for each in node.input if each and editor.shape(each) is None and each not in seen), None)
+        before = next(
+            (known for known in node.input if known and editor.shape(known) is None and known not in seen), None
+        )
         if before is None:
             return node
         seen.add(before)

@@ -61,7 +61,9 @@ def _parts(root: ModelProto | GraphProto | FunctionProto) -> list[GraphProto | F
     """The graphs and functions of a model that are in no node of it. Much faster than to visit all messages."""
     if not isinstance(root, ModelProto):
         return [root]
-    training = [graph for each in root.training_info for graph in (each.initialization, each.algorithm)]
+    training = [
+        graph for information in root.training_info for graph in (information.initialization, information.algorithm)
+    ]
     defaults = [
         attribute.g for function in root.functions for attribute in function.attribute_proto if attribute.HasField("g")
     ]

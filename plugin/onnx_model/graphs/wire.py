@@ -194,9 +194,9 @@ def _key(number: int) -> bytes:
 
 
 def _encoded(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= _VARINT_BITS
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)

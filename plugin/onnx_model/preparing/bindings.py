@@ -42,7 +42,7 @@ def free_shapes(shapes: Shapes, bound: Sequence[BoundInput]) -> Shapes:
     Raises:
         UsageError: a bound input has another shape.
     """
-    given = {each.spec.name: each.spec.shape for each in bound}
+    given = {value.spec.name: value.spec.shape for value in bound}
     for name in shapes:
         if shapes[name] != given.get(name, shapes[name]):
             text = ",".join(map(str, shapes[name]))
@@ -61,7 +61,7 @@ def bind_values(model: ModelProto, bound: Sequence[BoundInput]) -> tuple[str, ..
     """
     if not bound:
         return ()
-    arrays = {each.spec.name: each.array for each in bound}
+    arrays = {value.spec.name: value.array for value in bound}
     symbols = _symbols([value for value in model.graph.input if value.name in arrays], bound)
     make_constant(model, arrays)
     for value in model.graph.input:
@@ -87,8 +87,8 @@ def make_constant(model: ModelProto, values: Mapping[str, Array]) -> None:
 
 def record_bound(model: ModelProto, bound: Sequence[BoundInput]) -> None:
     """Write the values to the model's metadata, so that its hash depends on them even where nothing reads them."""
-    for each in bound:
-        model.metadata_props.add(key=_RECORD + each.spec.name, value=each.text)
+    for value in bound:
+        model.metadata_props.add(key=_RECORD + value.spec.name, value=value.text)
 
 
 def _bound(value: ValueInfoProto, values: tuple[Number, ...]) -> BoundInput:
@@ -131,14 +131,14 @@ def _shape(value: ValueInfoProto, values: tuple[Number, ...]) -> tuple[int, ...]
 
 def _symbols(inputs: Sequence[ValueInfoProto], bound: Sequence[BoundInput]) -> dict[str, int]:
     """Sizes of symbolic dimensions of bound inputs."""
-    shapes = {each.spec.name: each.spec.shape for each in bound}
-    found: dict[str, int] = {}
+    shapes = {value.spec.name: value.spec.shape for value in bound}
+    symbols: dict[str, int] = {}
     for value in inputs:
         # Shapes differ in length for an input without a declared shape, which has no symbols.
         for dim, size in zip(value.type.tensor_type.shape.dim, shapes[value.name], strict=False):
-            if dim.dim_param and found.setdefault(dim.dim_param, size or 0) != size:
+            if dim.dim_param and symbols.setdefault(dim.dim_param, size or 0) != size:
                 raise UsageError(
-                    f"--bind gives the dimension '{dim.dim_param}' the sizes {found[dim.dim_param]} and {size}; "
+                    f"--bind gives the dimension '{dim.dim_param}' the sizes {symbols[dim.dim_param]} and {size}; "
                     "give it one size"
                 )
-    return found
+    return symbols

@@ -53,9 +53,9 @@ def check_prepared(model: ModelProto) -> None:
     for node in editor.nodes:
         _check_results(node, editor)
         _check_reads(node, editor)
-    for each in editors(model.graph):
-        for node in each.nodes:
-            _check_lowering(node, each)
+    for edited in editors(model.graph):
+        for node in edited.nodes:
+            _check_lowering(node, edited)
 
 
 def has_doubles(model: ModelProto) -> bool:
@@ -197,12 +197,12 @@ def _check_negative(node: NodeProto, editor: GraphEditor) -> None:
 
 def _check_reads(node: NodeProto, editor: GraphEditor) -> None:
     """Make sure that what a node makes of its input to read it, which is no value of the model, has a possible size."""
-    found, shape = attributes(node), editor.shape(node.input[0]) if node.input else None
+    settings, shape = attributes(node), editor.shape(node.input[0]) if node.input else None
     if shape is None or node.domain:
         return
-    if node.op_type == "DepthToSpace" and shape[1] % found["blocksize"] ** 2:
+    if node.op_type == "DepthToSpace" and shape[1] % settings["blocksize"] ** 2:
         raise UnsupportedModelError(
-            f"{describe_node(node)} makes blocks of {found['blocksize']} x {found['blocksize']} of {shape[1]} "
+            f"{describe_node(node)} makes blocks of {settings['blocksize']} x {settings['blocksize']} of {shape[1]} "
             "channels, which that does not divide; export the model again"
         )
     if node.op_type == "ScatterND" and (numbers := (editor.shape(node.input[1]) or (0,))[-1]) > len(shape):
@@ -213,7 +213,9 @@ def _check_reads(node: NodeProto, editor: GraphEditor) -> None:
         )
     if node.op_type in _PADDING:
         size = (
-            math.prod([*shape[:2], *_padded(shape[2:], found)]) * element_bits(editor.element_type(node.input[0])) // 8
+            math.prod([*shape[:2], *_padded(shape[2:], settings)])
+            * element_bits(editor.element_type(node.input[0]))
+            // 8
         )
         if size > MAX_VALUE_BYTES:
             raise UnsupportedModelError(
@@ -237,10 +239,10 @@ def _check_window(node: NodeProto, editor: GraphEditor) -> None:
             )
 
 
-def _padded(sizes: Sequence[int], found: Mapping[str, Any]) -> list[int]:
+def _padded(sizes: Sequence[int], settings: Mapping[str, Any]) -> list[int]:
     """The sizes of an image with what a window's attributes add to its ends; prepared models have no ``auto_pad``."""
     rank = len(sizes)
-    pads = found.get("pads", [0] * 2 * rank)
+    pads = settings.get("pads", [0] * 2 * rank)
     return [size + pads[axis] + pads[axis + rank] for axis, size in enumerate(sizes)]
 
 

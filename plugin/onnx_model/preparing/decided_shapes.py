@@ -48,14 +48,14 @@ def _follow(graph: GraphProto, sources: dict[str, _Sources], decided: set[str]) 
             # Values that a loop carries have the same shape after each of its steps.
             carried = len(node.input) - 2 if node.op_type == "Loop" else 0
             decided.update(filter(None, node.output[carried:]))
-        found = _joined(read | returned, sources) if node.op_type not in OF_SHAPES else {}
-        if found:
-            sources.update(dict.fromkeys(filter(None, node.output), found))
+        sources_of_all = _joined(read | returned, sources) if node.op_type not in OF_SHAPES else {}
+        if sources_of_all:
+            sources.update(dict.fromkeys(filter(None, node.output), sources_of_all))
 
 
 def _is_decided(node: NodeProto, sources: Mapping[str, _Sources]) -> bool:
-    found = _joined({name for _, name in sizing_operands(node)}, sources)
-    return bool(found) and (node.op_type not in _MAY_CANCEL or max(found.values()) == 1)
+    decided = _joined({name for _, name in sizing_operands(node)}, sources)
+    return bool(decided) and (node.op_type not in _MAY_CANCEL or max(decided.values()) == 1)
 
 
 def _joined(names: set[str], sources: Mapping[str, _Sources]) -> _Sources:

@@ -88,10 +88,10 @@ def comparing_by_key() -> Iterator[None]:
 
 def _buckets(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
     """Those of the same key, in their order, where there are several."""
-    found: dict[Hashable, list[Any]] = defaultdict(list)
+    buckets: dict[Hashable, list[Any]] = defaultdict(list)
     for item in items:
-        found[key(item)].append(item)
-    return [alike for alike in found.values() if len(alike) > 1]
+        buckets[key(item)].append(item)
+    return [alike for alike in buckets.values() if len(alike) > 1]
 
 
 def _constant_key(constant: Any) -> Hashable:
@@ -106,7 +106,9 @@ def _constant_key(constant: Any) -> Hashable:
 def _node_key(node: Any) -> Hashable:
     """Return a key that is equal for nodes that may replace each other; omitted inputs are ignored."""
     read = tuple(
-        _constant_key(each) if hasattr(each, "_values") else each.name for each in node.inputs if not each.is_empty()
+        _constant_key(input_) if hasattr(input_, "_values") else input_.name
+        for input_ in node.inputs
+        if not input_.is_empty()
     )
     plain = ((name, _plain(value)) for name, value in node.attrs.items())
     return node.op, node.domain, frozenset(plain), read
@@ -181,7 +183,7 @@ def _written(model: ModelProto) -> tuple[object, ...]:
     ordered = [
         _bytes(container) for container in (graph.node, graph.input, graph.output, model.opset_import, model.functions)
     ]
-    return (*ordered, *(frozenset(_bytes(each)) for each in (graph.value_info, graph.initializer)))
+    return (*ordered, *(frozenset(_bytes(values)) for values in (graph.value_info, graph.initializer)))
 
 
 def _bytes(messages: Iterable[Message]) -> list[bytes]:

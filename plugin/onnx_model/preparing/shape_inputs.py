@@ -120,16 +120,16 @@ def _deciding_names(graph: GraphProto) -> dict[str, tuple[NodeProto, int]]:
     nodes = list(_all_nodes(graph))
     producers = {name: node for node in nodes for name in node.output if name}
     pending = [(name, (node, index)) for node in nodes for index, name in _operands(node)]
-    found: dict[str, tuple[NodeProto, int]] = {}
+    deciding: dict[str, tuple[NodeProto, int]] = {}
     while pending:
         name, operand = pending.pop()
-        if name in found:
+        if name in deciding:
             continue
-        found[name] = operand
+        deciding[name] = operand
         node = producers.get(name)
         if node is not None and node.op_type not in OF_SHAPES:
-            pending.extend((each, operand) for each in names_read(node))
-    return found
+            pending.extend((name, operand) for name in names_read(node))
+    return deciding
 
 
 def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:

@@ -34,7 +34,7 @@ def bind_shapes(model: ModelProto, shapes: Shapes) -> tuple[str, ...]:
         _bind(inputs[name], shape, symbols)
     for value in inputs.values():
         _bind_symbols(value, symbols)
-    noise = {each.name for each in noise_of(model)}
+    noise = {drawn.name for drawn in noise_of(model)}
     for name, value in inputs.items():
         # The model computes the shapes of noise.
         if name not in shapes and name not in noise:

@@ -32,15 +32,15 @@ def table_rows(model: ModelProto) -> dict[str, int]:
         model: prepared, without nodes that are not computed in every call.
     """
     editor = GraphEditor(model.graph)
-    found = {}
+    tables = {}
     for value in model.graph.input:
         shape = static_shape(value.type)
         if shape is None or 0 in shape or editor.is_constant(value.name) or not _is_whole(value.name, editor):
             continue
         rows = [*_rows_of(value.name, editor)]
         if rows:
-            found[value.name] = min(rows)
-    return found
+            tables[value.name] = min(rows)
+    return tables
 
 
 def _is_whole(name: str, editor: GraphEditor) -> bool:

@@ -47,11 +47,11 @@ def _advised(error: UnsupportedModelError, model: ModelProto, fits: Fits) -> Uns
     editor = GraphEditor(model.graph)
     settings = {value.name: value for value in model.graph.input if _is_setting(value, editor)}
     for node in editor.nodes:
-        found = sorted(_sources(node.input[0], editor) & set(settings)) if node.op_type == "If" and node.input else []
+        sources = sorted(_sources(node.input[0], editor) & set(settings)) if node.op_type == "If" and node.input else []
         # With all inputs fixed, nothing is left to compute.
-        if found and len(found) < _count_inputs(editor):
-            names = ", ".join(f"'{name}'" for name in found)
-            fixed = _fixing({name: (1,) * _count(settings[name]) for name in found}, settings, fits)
+        if sources and len(sources) < _count_inputs(editor):
+            names = ", ".join(f"'{name}'" for name in sources)
+            fixed = _fixing({name: (1,) * _count(settings[name]) for name in sources}, settings, fits)
             choice = f"{describe_node(node)} selects its branch by input {names}: fix that {fixed}"
             # The other branch is what contradicts the shapes: it is of another use of the model.
             is_cause = "contradict" in str(error) and fixed.startswith(_FITTING)
@@ -113,9 +113,9 @@ def _fixing(values: Mapping[str, Sequence[int]], settings: Mapping[str, ValueInf
     """The options that bind inputs to values with which the model can be prepared, if some are found."""
     fills: tuple[Callable[[int], Sequence[int]], ...] = (lambda count: [1] * count, lambda count: [0] * count, range)
     tries = [values, *({name: fill(len(value)) for name, value in values.items()} for fill in fills)]
-    for each in tries:
-        if fits({name: tuple(map(int, numbers)) for name, numbers in each.items()}):
-            return f"{_FITTING} {_options(each, settings)}, or with other values"
+    for attempt in tries:
+        if fits({name: tuple(map(int, numbers)) for name, numbers in attempt.items()}):
+            return f"{_FITTING} {_options(attempt, settings)}, or with other values"
     counts = ", ".join(f"{len(value)} for '{name}'" for name, value in values.items())
     return f"by --bind to the values that the model is used with ({counts})"
 
@@ -184,14 +184,14 @@ def _count(value: ValueInfoProto) -> int:
 
 def _sources(name: str, editor: GraphEditor) -> set[str]:
     """The values without a producer on which a value depends."""
-    pending, seen, found = [name], {name}, set()
+    pending, seen, sources = [name], {name}, set()
     while pending:
         current = pending.pop()
         node = editor.producer(current)
         if node is None:
-            found.add(current)
+            sources.add(current)
             continue
-        fresh = [each for each in names_read(node) if each not in seen]
+        fresh = [operand for operand in names_read(node) if operand not in seen]
         seen.update(fresh)
         pending.extend(fresh)
-    return found
+    return sources

@@ -28,7 +28,7 @@ class DynamicRange:
 def emit_dynamic_range(emit: Emitter) -> DynamicRange:
     """Emit the emitter's DynamicQuantizeLinear as its ONNX operator page defines it; the scale keeps its name."""
     source, scale = emit.node.input[0], emit.node.output[1]
-    nothing, one = (emit.constant(each, hint, np.float32) for each, hint in ((0.0, "nothing"), (1.0, "one")))
+    nothing, one = (emit.constant(bound, hint, np.float32) for bound, hint in ((0.0, "nothing"), (1.0, "one")))
     most = emit.constant(_STEPS, "most", np.float32)
     low = emit("Min", emit("ReduceMin", source, part="min", keepdims=0), nothing, part="low")
     high = emit("Max", emit("ReduceMax", source, part="max", keepdims=0), nothing, part="high")

@@ -27,7 +27,7 @@ MOST_EXPONENT = 16
 def products_by_tensor(model: ModelProto) -> dict[str, list[NodeProto]]:
     """Products of f32 by constant matrices, by the computed tensor whose last axis they multiply."""
     editor = GraphEditor(model.graph)
-    found: dict[str, list[NodeProto]] = defaultdict(list)
+    products: dict[str, list[NodeProto]] = defaultdict(list)
     for node in model.graph.node:
         if node.op_type not in ("MatMul", "Gemm") or attributes(node).get("transA", 0):
             continue
@@ -35,8 +35,8 @@ def products_by_tensor(model: ModelProto) -> dict[str, list[NodeProto]]:
         if editor.producer(tensor) is None or editor.element_type(tensor) != TensorProto.FLOAT:
             continue
         if editor.is_constant(weight) and editor.rank(weight) == 2:
-            found[tensor].append(node)
-    return dict(found)
+            products[tensor].append(node)
+    return dict(products)
 
 
 def weight_rows(node: NodeProto, weight: Array) -> Array:

@@ -121,14 +121,14 @@ class _Rewriter:
         for name, product in self._products.items():
             casts = [consumer for consumer in self._editor.consumers(name) if _makes_floats(consumer)]
             for node in (consumer for cast in casts for consumer in self._editor.consumers(cast.output[0])):
-                found = _scaling(node, product, self._editor)
-                if found is not None:
-                    yield found
+                scaling = _scaling(node, product, self._editor)
+                if scaling is not None:
+                    yield scaling
 
     def _is_taken_out(self, node: NodeProto) -> bool:
         """Whether only rewritten products read the quantised tensor and its zero point."""
         values, _, zero = node.output
-        given = any(self._editor.is_output(each) for each in (values, zero))
+        given = any(self._editor.is_output(output) for output in (values, zero))
         return not given and self._is_multiplied(values) and self._is_multiplied(zero)
 
     def _is_multiplied(self, name: str) -> bool:
@@ -139,9 +139,9 @@ class _Rewriter:
     def _quantised(self, node: NodeProto) -> list[NodeProto]:
         """Replace a DynamicQuantizeLinear by arithmetic on floats."""
         emit = Emitter(self._editor, node)
-        found: DynamicRange = emit_dynamic_range(emit)
-        self._floats |= {node.output[0]: found.values, node.output[2]: found.zero}
-        self._ranges[found.values] = _RANGES[TensorProto.UINT8]
+        dynamic: DynamicRange = emit_dynamic_range(emit)
+        self._floats |= {node.output[0]: dynamic.values, node.output[2]: dynamic.zero}
+        self._ranges[dynamic.values] = _RANGES[TensorProto.UINT8]
         return emit.nodes
 
     def _multiplied(self, node: NodeProto, product: _Product) -> list[NodeProto]:
@@ -159,10 +159,10 @@ class _Rewriter:
         weights = emit.constant(product.weights.astype(np.float32), "weights")
         if emit.node.op_type == "MatMulInteger":
             return emit("MatMul", values, weights)
-        found = attributes(emit.node)
+        settings = attributes(emit.node)
         if product.padding is not None:
-            found |= {"pads": pads_of(product.padding, self._editor)}
-        return emit("Conv", values, weights, **found)
+            settings |= {"pads": pads_of(product.padding, self._editor)}
+        return emit("Conv", values, weights, **settings)
 
     def _zeros(self, emit: Emitter, product: _Product, sums: Array) -> str:
         """Emit the share of the zero point in each result: zero point times sum of weights."""

@@ -28,16 +28,16 @@ def padding_of(node: NodeProto, editor: GraphEditor) -> NodeProto | None:
 
 
 def _are_equal(pad: NodeProto, node: NodeProto, editor: GraphEditor) -> bool:
-    filling, zero = (editor.constant(optional_input(each, 2)) for each in (pad, node))
+    filling, zero = (editor.constant(optional_input(padded, 2)) for padded in (pad, node))
     return filling is not None and zero is not None and filling.size == zero.size == 1 and filling.item() == zero.item()
 
 
 def pads_of(padding: NodeProto, editor: GraphEditor) -> list[int]:
     """The ``pads`` attribute of a convolution that replaces a Pad before it."""
     amounts = editor.constant(padding.input[1])
-    found = [] if amounts is None else amounts.tolist()
-    rank = len(found) // 2
-    return [*found[2:rank], *found[rank + 2 :]]
+    pads = [] if amounts is None else amounts.tolist()
+    rank = len(pads) // 2
+    return [*pads[2:rank], *pads[rank + 2 :]]
 
 
 def unpadded_window(node: NodeProto, padding: NodeProto | None, editor: GraphEditor) -> Window | None:

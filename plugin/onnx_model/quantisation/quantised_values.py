@@ -65,9 +65,9 @@ def _limits(own: QuantisedRange, dtype: np.dtype[Any]) -> list[float] | None:
     """
     scale = dtype.type(own.scale)
     with np.errstate(all="ignore"):
-        found = [dtype.type(end) * scale for end in own.steps]
-        exact = all(np.rint(limit / scale) == end for limit, end in zip(found, own.steps, strict=True))
-    return [float(limit) for limit in found] if exact else None
+        limits = [dtype.type(end) * scale for end in own.steps]
+        exact = all(np.rint(limit / scale) == end for limit, end in zip(limits, own.steps, strict=True))
+    return [float(limit) for limit in limits] if exact else None
 
 
 class _Pairs:
@@ -81,7 +81,7 @@ class _Pairs:
 
     def take_out(self) -> dict[str, QuantisedRange]:
         """Change the graph; returns ranges of tensors by name."""
-        kept = [each for node in self._editor.nodes for each in self._replacement(node)]
+        kept = [replaced for node in self._editor.nodes for replaced in self._replacement(node)]
         self._editor.set_nodes(kept)
         self._editor.redirect(self._renamed)
         return self._ranges

@@ -172,7 +172,7 @@ class _Writer:
         axis = emit.constant(np.asarray(1, np.int64), "axis")
         passed = emit("CumSum", emit("Softmax", logits, part="chances", axis=1), axis, part="total")
         # Without the last one, which rounding may leave below one.
-        bounds = [emit.constant([each], "bound") for each in (0, -1, 1)]
+        bounds = [emit.constant([bound], "bound") for bound in (0, -1, 1)]
         passed = emit("Slice", passed, *bounds, part="steps")
         passed = emit("Reshape", passed, emit.constant([0, 1, -1], "columns"), part="columns")
         below = emit("Less", drawn, passed, part="below")

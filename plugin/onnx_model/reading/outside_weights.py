@@ -22,7 +22,7 @@ def outside_weights(content: bytes | mmap) -> bytes:
         for field, first, begin, end in _fields(content, 0, len(content)):
             if field == _GRAPH:
                 inner = _fields(content, begin, end)
-                graph = b"".join(content[start:last] for each, start, _, last in inner if each not in _WEIGHTS)
+                graph = b"".join(content[start:last] for field, start, _, last in inner if field not in _WEIGHTS)
                 kept += [bytes([_GRAPH << 3 | _BYTES]), _written(len(graph)), graph]
             else:
                 kept.append(content[first:end])

@@ -235,7 +235,7 @@ class Attention:
     def _range(self, count: str) -> str:
         """Numbers from zero on."""
         emit = self._emit
-        none, one = (emit.constant(np.array(each, np.int64), "bound") for each in (0, 1))
+        none, one = (emit.constant(np.array(bound, np.int64), "bound") for bound in (0, 1))
         scalar = emit("Squeeze", count, emit.constant([0], "axis"), part="count")
         return emit("Range", none, scalar, one, part="numbers")
 

@@ -63,20 +63,20 @@ class CallSizes:
         Raises:
             UsageError: if the user's do not fit.
         """
-        sizes, axes = CallSizes(), {each.input: each.axis for each in growing}
+        sizes, axes = CallSizes(), {growth.input: growth.axis for growth in growing}
         dims = {value.name: dims_of(value) for value in (*inputs_of(model), *model.graph.output)}
         if unknown := next((name for name in given if name not in dims), None):
             raise UsageError(f"--shape names '{unknown}', which is no input of the model")
-        for each in growing:
-            sizes.past.add(str(dims[each.input][each.axis]))
-            sizes.free |= {str(dim) for index, dim in enumerate(dims[each.input]) if index != each.axis}
-            after = dims[each.output][each.axis : each.axis + 1]
+        for growth in growing:
+            sizes.past.add(str(dims[growth.input][growth.axis]))
+            sizes.free |= {str(dim) for index, dim in enumerate(dims[growth.input]) if index != growth.axis}
+            after = dims[growth.output][growth.axis : growth.axis + 1]
             sizes.totals |= {str(size) for size in after if isinstance(size, str)}
         sizes.totals -= sizes.past
-        own = {each for name, shape in dims.items() if name != _MASK for each in shape}
-        sizes.totals |= {str(each) for each in dims.get(_MASK, ())[1:2] if isinstance(each, str) and each not in own}
-        sizes.free |= {str(each) for each in dims.get(_MASK, ())[:1]}
-        sizes.free |= {str(each) for name in own_inputs(model) for each in dims[name]}
+        own = {dim for name, shape in dims.items() if name != _MASK for dim in shape}
+        sizes.totals |= {str(dim) for dim in dims.get(_MASK, ())[1:2] if isinstance(dim, str) and dim not in own}
+        sizes.free |= {str(dim) for dim in dims.get(_MASK, ())[:1]}
+        sizes.free |= {str(dim) for name in own_inputs(model) for dim in dims[name]}
         for name, shape in given.items():
             sizes._note(name, dims[name], shape, axes.get(name))
         sizes._leave_encoded({value.name: dims[value.name] for value in inputs_of(model) if value.name not in axes})
@@ -242,8 +242,8 @@ class CallFeeds:
 
     def __init__(self, model: ModelProto, sizes: CallSizes, growing: Sequence[Growing]) -> None:
         self._values = {value.name: value for value in inputs_of(model)}
-        self._axis_of = {each.input: each.axis for each in growing}
-        self._joined = {each.joined: each.input for each in growing}
+        self._axis_of = {growth.input: growth.axis for growth in growing}
+        self._joined = {growth.joined: growth.input for growth in growing}
         self._sizes, self._new = sizes, sizes.new(model)
 
     def __call__(self, name: str, positions: int, token: int) -> Array | None:

@@ -223,15 +223,15 @@ class _Counted:
             else emit("Cast", total, part="counted", to=helper.np_dtype_to_tensor_dtype(dtype))
         )
 
-    def _line(self, found: Mapping[_Sizes, Array]) -> tuple[Array, Array] | None:
+    def _line(self, arrays: Mapping[_Sizes, Array]) -> tuple[Array, Array] | None:
         """By how much each element grows for a position, and what it is without earlier ones; None if unevenly."""
-        one, other = (choose(found, key=lambda at: at.number) for choose in (max, min))
-        array, twin = found[one], found[other]
-        if one.number == other.number or any(each.shape != array.shape for each in found.values()):
+        one, other = (choose(arrays, key=lambda at: at.number) for choose in (max, min))
+        array, twin = arrays[one], arrays[other]
+        if one.number == other.number or any(array_at.shape != array.shape for array_at in arrays.values()):
             return None
         steps, rest = np.divmod(array.astype(np.int64) - twin, one.number - other.number)
         start = array - steps * (one.number - self._new)
-        fits = all(np.array_equal(each, start + steps * (at.number - self._new)) for at, each in found.items())
+        fits = all(np.array_equal(array, start + steps * (at.number - self._new)) for at, array in arrays.items())
         return (steps, start) if fits and not rest.any() else None
 
     def _as_before(self, name: str, emit: Emitter) -> str:
@@ -242,10 +242,10 @@ class _Counted:
         if node.op_type == "Slice":
             return self._taken(node, emit)
         given = [
-            each if _is_size(node, index) or not each else self._value(each, emit)
-            for index, each in enumerate(node.input)
+            operand if _is_size(node, index) or not operand else self._value(operand, emit)
+            for index, operand in enumerate(node.input)
         ]
-        changed = [each for index, each in enumerate(node.input) if each and _is_size(node, index)]
+        changed = [operand for index, operand in enumerate(node.input) if operand and _is_size(node, index)]
         if node.op_type not in _ONLY_LARGER and any(map(self._depends, changed)):
             raise self._unknown(name)
         own = Emitter(self._editor, node)
@@ -257,7 +257,7 @@ class _Counted:
     def _taken(self, node: NodeProto, emit: Emitter) -> str:
         """As many elements of an operand as a slice has, which begin where the number says."""
         result, taken = self._values(node.output[0]), self._value(node.input[0], emit)
-        whole, starts = ({sizes: self._at(each, sizes) for sizes in result} for each in node.input[:2])
+        whole, starts = ({sizes: self._at(operand, sizes) for sizes in result} for operand in node.input[:2])
         given = [self._editor.constant(optional_input(node, index)) for index in (3, 4)]
         count = next(iter(starts.values())).size
         axes, steps = (range(count) if given[0] is None else given[0].tolist(), given[1])
@@ -295,10 +295,10 @@ def _begin(start: int, size: int) -> int:
     return max(0, min(int(start) + (size if start < 0 else 0), size))
 
 
-def _differ(found: Mapping[int, Array]) -> bool:
+def _differ(arrays: Mapping[int, Array]) -> bool:
     """Whether arrays are no parts of the one with the largest number: all its beginning, or all its end."""
-    whole = found[max(found)]
-    return not any(all(_is_part(whole, part, at_end=at_end) for part in found.values()) for at_end in (False, True))
+    whole = arrays[max(arrays)]
+    return not any(all(_is_part(whole, part, at_end=at_end) for part in arrays.values()) for at_end in (False, True))
 
 
 def _is_part(whole: Array, part: Array, *, at_end: bool) -> bool:

@@ -91,12 +91,12 @@ def _explicit(
 
 def _is_usual(node: NodeProto) -> bool:
     """Whether the node has nothing that its nodes would not compute, as a window of no key."""
-    found = attributes(node)
-    if found.get("local_window_size", -1) == 0 or (
-        found.get("local_window_size", -1) > 0 and not found.get("causal", 1)
+    settings = attributes(node)
+    if settings.get("local_window_size", -1) == 0 or (
+        settings.get("local_window_size", -1) > 0 and not settings.get("causal", 1)
     ):
         return False
-    named = all(name in _ATTRIBUTES | _UNREAD or value in _OFF.get(name, ()) for name, value in found.items())
+    named = all(name in _ATTRIBUTES | _UNREAD or value in _OFF.get(name, ()) for name, value in settings.items())
     others = any((*node.input[_LAST_SCALE + 1 :], *node.output[3:]))
     others |= not has_codes(node) and any(node.input[_K_SCALE:])
     return named and not others and all(len(node.output) > index for index in (1, 2))

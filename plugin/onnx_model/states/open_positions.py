@@ -70,19 +70,19 @@ def bound_dims(
     Raises:
         UnsupportedModelError: if calls do not tell a size.
     """
-    axis, found = axis_of.get(value.name), list[tuple[int | str, int | SizeRange]]()
+    axis, dims_found = axis_of.get(value.name), list[tuple[int | str, int | SizeRange]]()
     for index, dim in enumerate(dims_of(value)):
         if index == axis or (axis is None and isinstance(dim, str) and sizes.is_total(dim)):
-            found.append((POSITIONS, positions))
+            dims_found.append((POSITIONS, positions))
         elif axis is None and dim in sizes.encoded:
-            found.append((sizes.joined.get(str(dim), dim), sizes.encoded[str(dim)]))
+            dims_found.append((sizes.joined.get(str(dim), dim), sizes.encoded[str(dim)]))
         else:
             size = sizes.size(value.name, dim)
-            found.append((size, size))
+            dims_found.append((size, size))
     if axis is not None:
-        found.insert(0, found.pop(axis))
-    set_dims(value, [dim for dim, _ in found])
-    return tuple(size for _, size in found)
+        dims_found.insert(0, dims_found.pop(axis))
+    set_dims(value, [dim for dim, _ in dims_found])
+    return tuple(size for _, size in dims_found)
 
 
 def set_dims(value: ValueInfoProto, dims: Iterable[int | str]) -> None:
@@ -104,7 +104,7 @@ def forget_symbols(model: ModelProto) -> None:
 
 def _most(growing: Sequence[Growing], given: OpenShapes, bounds: Sequence[TableBound], own: int) -> tuple[int, str]:
     """The most positions, and where the number comes from; given caches have ``own`` less."""
-    asked = {each.input: given[each.input][each.axis] for each in growing if each.input in given}
+    asked = {growth.input: given[growth.input][growth.axis] for growth in growing if growth.input in given}
     for name, size in asked.items():
         if not isinstance(size, SizeRange) or size.multiple != 1:
             raise UsageError(

@@ -118,7 +118,7 @@ def _reads(editor: GraphEditor) -> Iterator[_Read]:
         table = index = ""
         axis = 0
         if node.op_type == _TURNING and node.domain in _ROTARY:
-            table, index = (optional_input(node, each) for each in _ROTARY[node.domain])
+            table, index = (optional_input(node, place) for place in _ROTARY[node.domain])
         elif node.op_type == _GATHER and not node.domain and not attributes(node).get("axis", 0):
             table, index = node.input
         elif node.op_type == _SLICING and not node.domain and (axes := _only_axis(node, editor)) is not None:
@@ -152,21 +152,21 @@ class _Index:
         for node in reversed(editor.nodes):
             if wanted.isdisjoint(node.output):
                 continue
-            if any(feed(each, new, 0) is not None for each in wanted.intersection(node.output)):
+            if any(feed(output, new, 0) is not None for output in wanted.intersection(node.output)):
                 continue
             if node.domain or node.op_type not in _LIGHT:
                 return None
             nodes.insert(0, node)
             wanted.update(filter(None, node.input))
-        leaves = sorted(wanted - {each for node in nodes for each in node.output})
+        leaves = sorted(wanted - {output for node in nodes for output in node.output})
         inputs = tuple(leaf for leaf in leaves if not editor.is_constant(leaf))
         arrays = {leaf: editor.constant(leaf) for leaf in leaves if leaf not in inputs}
         held = [numpy_helper.from_array(array, name) for name, array in arrays.items() if array is not None]
         if sum(array.nbytes for array in arrays.values() if array is not None) > _MOST_BYTES:
             return None
-        if any(feed(each, new, 0) is None for each in inputs):
+        if any(feed(input_, new, 0) is None for input_ in inputs):
             return None
-        given, taken = ([helper.make_value_info(each, TypeProto()) for each in names] for names in (inputs, (name,)))
+        given, taken = ([helper.make_value_info(value, TypeProto()) for value in names] for names in (inputs, (name,)))
         graph = helper.make_graph(nodes, "index", given, taken, held)
         return _Index(ReferenceEvaluator(helper.make_model(graph, opset_imports=versions)), inputs, feed, new)
 
@@ -195,18 +195,18 @@ class _Index:
     def _is_same(self, one: int, other: int) -> bool:
         """Whether inputs do not tell numbers of positions apart."""
         return all(
-            np.array_equal(np.asarray(self.feed(each, one, 0)), np.asarray(self.feed(each, other, 0)))
-            for each in self.inputs
+            np.array_equal(np.asarray(self.feed(input_, one, 0)), np.asarray(self.feed(input_, other, 0)))
+            for input_ in self.inputs
         )
 
     def _extremes(self, positions: int, *, is_first: bool) -> tuple[int, int]:
         """The smallest and the largest index."""
         least = most = 0
         for token in _TOKENS:
-            given = {each: self.feed(each, positions, token) for each in self.inputs}
+            given = {input_: self.feed(input_, positions, token) for input_ in self.inputs}
             with np.errstate(all="ignore"):
-                (found,) = self.evaluator.run(None, given)
-            index = np.asarray(found)
+                (indices,) = self.evaluator.run(None, given)
+            index = np.asarray(indices)
             later = self.new - 1 if is_first and index.ndim == 1 else 0
             least, most = min(least, int(index.min(initial=0))), max(most, int(index.max(initial=0)) + later)
         return least, most
@@ -230,7 +230,7 @@ def _tells_positions(name: str, editor: GraphEditor) -> bool:
         if node is None or node.op_type in ("Shape", "Size", "Constant"):
             is_told = is_told or (node is not None and node.op_type != "Constant")
             continue
-        new = [each for each in node.input if each and each not in seen]
+        new = [operand for operand in node.input if operand and operand not in seen]
         seen.update(new)
         pending += new
     return is_told

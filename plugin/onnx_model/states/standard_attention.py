@@ -45,15 +45,15 @@ class StandardAttention:
         None for what it cannot say."""
         if node.op_type != OPERATOR or node.domain or not self._is_usual(node, editor):
             return None
-        found, emit = attributes(node), Emitter(editor, node)
+        settings, emit = attributes(node), Emitter(editor, node)
         last = self._last_position(emit, node) if self._several and not self._last else self._last
-        values = {"num_heads": found["q_num_heads"], "kv_num_heads": found["kv_num_heads"]}
-        values |= {name: found[name] for name in ("scale", "softcap") if found.get(name)}
+        values = {"num_heads": settings["q_num_heads"], "kv_num_heads": settings["kv_num_heads"]}
+        values |= {name: settings[name] for name in ("scale", "softcap") if settings.get(name)}
         # The number of all positions, which the operator takes too, is not read.
         operands = [*node.input[:3], node.input[_PAST_KEY], node.input[_PAST_VALUE], last, ""]
         results, after = list(node.output), Emitter(editor, node)
         if optional_input(node, _MASK):
-            mask = _Mask(emit, node, self._visible(emit, node) if self._several and found.get("is_causal") else "")
+            mask = _Mask(emit, node, self._visible(emit, node) if self._several and settings.get("is_causal") else "")
             operands += [*[""] * (_BIAS - len(operands)), mask.added()]
             values["causal"] = 0
             results[0] = editor.fresh(f"{node.output[0]}/attended")
@@ -69,18 +69,18 @@ class StandardAttention:
 
     def _is_usual(self, node: NodeProto, editor: GraphEditor) -> bool:
         """Whether heads lie side by side, and nothing else is taken or given than caches."""
-        found: dict[str, Any] = attributes(node)
+        settings: dict[str, Any] = attributes(node)
         has_caches = all(optional_input(node, place) for place in (_PAST_KEY, _PAST_VALUE))
         mask = optional_input(node, _MASK)
         others = any((*node.input[_FIRST_OTHER:], *node.output[3:])) or not self._is_whole(mask, editor)
-        named = all(name in _READ or value in _OFF.get(name, ()) for name, value in found.items())
-        has_heads = {"q_num_heads", "kv_num_heads"} <= found.keys()
+        named = all(name in _READ or value in _OFF.get(name, ()) for name, value in settings.items())
+        has_heads = {"q_num_heads", "kv_num_heads"} <= settings.keys()
         return (
             has_caches
             and has_heads
             and named
             and not others
-            and (not self._several or bool(mask or found.get("is_causal")))
+            and (not self._several or bool(mask or settings.get("is_causal")))
         )
 
     @staticmethod

@@ -65,8 +65,8 @@ def rival_plans(selector: PlanSelector, tables: Tables, incumbent: Incumbent) ->
     known, excess = errors.of_a_swap, errors.of_a_swap * seconds
     recipes, placed = selector.different(placed, incumbent.limits, _ASKED * policy.plans, least / known, excess)
     new = [recipe for recipe in recipes if not any(map(recipe.is_same_as, incumbent.tried))]
-    promises = {each.digest: _gain(best, each.plan, errors) for each in new}
-    rivals = [each for each in new if promises[each.digest] >= least and selector.keeps_budget(each, placed)]
+    promises = {rival.digest: _gain(best, rival.plan, errors) for rival in new}
+    rivals = [rival for rival in new if promises[rival.digest] >= least and selector.keeps_budget(rival, placed)]
     rivals = sorted(rivals, key=lambda rival: promises[rival.digest], reverse=True)[:wanted]
     _LOG.info("%d of %d plans may be the fastest by what the tables err (%.1f%%)", len(rivals), len(new), 100 * known)
     return rivals, tables.with_adapts(placed)

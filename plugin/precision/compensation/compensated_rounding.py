@@ -38,7 +38,7 @@ def compensated(matrix: Array, moments: Array, of: BlockEncoding) -> Array:
     return array
 
 
-def _round_rows(left: Array, found: Array, factor: Array, of: BlockEncoding) -> Array:
+def _round_rows(left: Array, array: Array, factor: Array, of: BlockEncoding) -> Array:
     """Round some rows, which are whole blocks, into ``found``; returns each row's error as its share of the factor's
     diagonal. ``left`` is changed."""
     errors = np.empty_like(left)
@@ -48,8 +48,8 @@ def _round_rows(left: Array, found: Array, factor: Array, of: BlockEncoding) -> 
             block = left[row : row + of.block]
             steps = replace(of, depth=len(block)).rounded(block)[1][:, 0]
         codes = np.rint(left[row] / np.where(steps == 0, 1, steps))
-        found[row] = np.clip(codes, -of.middle, of.middle - 1) * steps
-        errors[row] = (left[row] - found[row]) / factor[row, row]
+        array[row] = np.clip(codes, -of.middle, of.middle - 1) * steps
+        errors[row] = (left[row] - array[row]) / factor[row, row]
         left[row + 1 :] -= np.outer(factor[row, row + 1 :], errors[row])
     return errors
 

@@ -209,10 +209,10 @@ def compensated_as(
     if not (plan.compensated and policy.blocks):
         return imported
     if policy.samples is None or samples.digest != plan.compensated:
-        found = "without any" if policy.samples is None else f"with others, in '{policy.samples}'"
+        difference = "without any" if policy.samples is None else f"with others, in '{policy.samples}'"
         raise UsageError(
             "errors of weights in 4 bits were compensated on samples when the plan was made, which is replayed "
-            f"{found}; give the same samples with --calibration, or tune again"
+            f"{difference}; give the same samples with --calibration, or tune again"
         )
     return compensated_model(imported, samples, policy, pool, progress)[0]
 
@@ -252,7 +252,7 @@ def _compensated(
     Raises:
         OutOfTimeError: if they are not done by ``end``.
     """
-    threads, pace = policy.threads, _Pace(sum(each.work for each in weights), end)
+    threads, pace = policy.threads, _Pace(sum(weight.work for weight in weights), end)
     for group in _groups(weights):
         tensors = {tensor for weight in group for tensor in weight.tensors}
         seen = observed(
@@ -271,7 +271,7 @@ def _compensated(
 
 def _moments(weight: _Weight, seen: Mapping[str, object]) -> Array | None:
     """The moments of all that is multiplied by a weight; None if they were not observed."""
-    arrays = [each.total for name in weight.tensors if isinstance(each := seen.get(name), SecondMoments)]
+    arrays = [moments.total for name in weight.tensors if isinstance(moments := seen.get(name), SecondMoments)]
     known = [array for array in arrays if array is not None]
     return np.sum(known, axis=0) if len(known) == len(weight.tensors) else None
 

@@ -86,7 +86,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def predicted_recipe(
-    found: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool = True
+    candidacy: Candidacy, config: CompileConfig, bench: Bench, folder: Path, *, whole: bool = True
 ) -> Recipe:
     """The best plan by predicted costs; the errors of narrower types are simulated as for any other target.
 
@@ -95,11 +95,11 @@ def predicted_recipe(
     Raises:
         InfeasibleError: if no plan meets the pins and limits.
     """
-    imported, policy, pool, calibration = found.imported, config.planning, bench.pool, found.calibration
+    imported, policy, pool, calibration = candidacy.imported, config.planning, bench.pool, candidacy.calibration
     store, progress = bench.store, bench.progress
     budget = budget_of_model(config.error_budget, imported, calibration.samples)
     tuner = make_tuner(store, pool, config.target, progress)
-    tables, costs = predicted_tables(imported, found.candidates, tuner, policy)
+    tables, costs = predicted_tables(imported, candidacy.candidates, tuner, policy)
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(imported, calibration, pool, budget.measure, config.jobs, cache, progress)
@@ -198,5 +198,5 @@ def _apart(recipes: list[Recipe], tables: Tables, refiner: Refiner, leaves_out: 
     unknown = [recipe for recipe in recipes if refiner.profiler.run_of(recipe) is None]
     hopeless = partial(is_hopeless, recipes=recipes, tables=tables, is_bounded=refiner.budget.is_bounded)
     refiner.reserve = tuple(filter(hopeless, unknown))
-    refiner.stock_estimate = sum(expected_seconds(each, tables) for each in refiner.reserve) or None
+    refiner.stock_estimate = sum(expected_seconds(recipe, tables) for recipe in refiner.reserve) or None
     return [recipe for recipe in recipes if recipe not in refiner.reserve]

@@ -58,7 +58,7 @@ def is_hopeless(recipe: Recipe, recipes: Sequence[Recipe], tables: Tables, *, is
         tables: measured or predicted times.
         is_bounded: whether there is a time budget.
     """
-    planned = [each.plan.predicted for each in recipes if each.plan.predicted is not None]
+    planned = [recipe.plan.predicted for recipe in recipes if recipe.plan.predicted is not None]
     if not recipe.plan.unsplit or not planned:
         return False
     expected = expected_seconds(recipe, tables)

@@ -126,16 +126,16 @@ def _precision(imported: ImportedModel, layer: str, variant: Variant, own: str) 
 
 def chunks(graph: LayerGraph, shown: list[Shown], most: int = CHUNK_BYTES) -> list[list[Shown]]:
     """The results in groups, in order, by the limit on memory."""
-    found: list[list[Shown]] = []
+    chunked: list[list[Shown]] = []
     left = 0
-    for each in shown:
-        needed = graph.type_of(each.value).bytes
-        if needed > left or not found:
-            found.append([])
+    for result in shown:
+        needed = graph.type_of(result.value).bytes
+        if needed > left or not chunked:
+            chunked.append([])
             left = most
-        found[-1].append(each)
+        chunked[-1].append(result)
         left -= needed
-    return found
+    return chunked
 
 
 def instrumented(imported: ImportedModel, recipe: Recipe, shown: list[Shown]) -> tuple[ImportedModel, Recipe]:
@@ -145,10 +145,10 @@ def instrumented(imported: ImportedModel, recipe: Recipe, shown: list[Shown]) ->
         [*(layer.name for layer in graph.layers), *(value.name for value in (*graph.inputs, *graph.outputs))]
     )
     extra = []
-    for each in shown:
-        kind = graph.type_of(each.value)
-        name = names.fresh(f"result {each.value.index} of {each.value.source}")
-        extra.append(NetworkValue(name, kind, kind.numpy_dtype.name, each.value))
+    for result in shown:
+        kind = graph.type_of(result.value)
+        name = names.fresh(f"result {result.value.index} of {result.value.source}")
+        extra.append(NetworkValue(name, kind, kind.numpy_dtype.name, result.value))
     wider = replace(graph, outputs=(*graph.outputs, *extra))
     # Samples are of single calls, which keep no states.
     return replace(imported, graph=wider, states=()), replace(recipe, graph=wider)

@@ -89,10 +89,10 @@ class LayerJudge:
         """
         if recipe.plan.unsplit:
             return self._suspected(self.rewritten(self.imported.graph, samples, "stock IREE compiled the model whole"))
-        found = self._of_module(recipe, files, samples)
-        if found.wrong is not None and self.rewritten(recipe.graph, samples, "").reason:
-            self.suspects.append(found.wrong)
-        return self._suspected(found)
+        verdict = self._of_module(recipe, files, samples)
+        if verdict.wrong is not None and self.rewritten(recipe.graph, samples, "").reason:
+            self.suspects.append(verdict.wrong)
+        return self._suspected(verdict)
 
     def _suspected(self, verdict: LayerVerdict) -> LayerVerdict:
         """A verdict with what another module did wrong, where nothing was compared."""
@@ -155,26 +155,28 @@ class LayerJudge:
         groups = chunks(recipe.graph, shown)
         self.progress(_STEP, 0, len(groups))
         for number, (group, build) in enumerate(zip(groups, self._built(recipe, groups, folder), strict=True)):
-            found = self._run(build.files, (build.recipe.graph.inputs, build.recipe.graph.outputs), samples)
+            run = self._run(build.files, (build.recipe.graph.inputs, build.recipe.graph.outputs), samples)
             build.files.module.unlink()
-            if not all(_are_same(arrays[: len(outputs)], right) for arrays, right in zip(found, shipped, strict=True)):
+            if not all(_are_same(arrays[: len(outputs)], right) for arrays, right in zip(run, shipped, strict=True)):
                 return LayerVerdict(is_mislinked=True)
-            for index, arrays in enumerate(found):
+            for index, arrays in enumerate(run):
                 names = [one.tensor for one in group]
                 path_of = folder / f"{number}-{index}.bin"
                 stored = StoredArrays.write(path_of, dict(zip(names, arrays[len(outputs) :], strict=True)))
                 given[index].maps.append(stored)  # type: ignore[arg-type] # which is read only
             self.progress(_STEP, number + 1, len(groups))
-        claims = {**{each.tensor: each.claim for each in shown}, **output_claims(recipe, outputs)}
+        claims = {**{result.tensor: result.claim for result in shown}, **output_claims(recipe, outputs)}
         job = {"path": path, "claims": claims, "bound": self.imported.bound}
         jobs = [{**job, "inferences": [inference]} for inference in zip(samples, given, strict=True)]
         return self._summed(recipe.graph, sum(call_each(self.pool, check_layers, jobs, _STEP), CheckedLayers()))
 
-    def _summed(self, graph: LayerGraph, found: CheckedLayers) -> LayerVerdict:
-        layers = {*found.layers}
+    def _summed(self, graph: LayerGraph, checked: CheckedLayers) -> LayerVerdict:
+        layers = {*checked.layers}
         compared = sum(layer.name in layers for layer in graph.layers)
-        wrong = found.wrong[0] if found.wrong else None
-        return LayerVerdict(compared, len(graph.layers) - compared, found.ties, wrong, rounds=self.imported.is_rounding)
+        wrong = checked.wrong[0] if checked.wrong else None
+        return LayerVerdict(
+            compared, len(graph.layers) - compared, checked.ties, wrong, rounds=self.imported.is_rounding
+        )
 
     def _built(self, recipe: Recipe, groups: Sequence[list[Shown]], folder: Path) -> list[Build]:
         """An instrumented network for each group, whose outputs are the network's own, then these results of layers."""
@@ -204,9 +206,9 @@ def _key(recipe: Recipe, samples: Sequence[Mapping[str, Array]], outputs: Sequen
     return hashed.hexdigest()
 
 
-def _are_same(found: Sequence[Array], right: Sequence[Array]) -> bool:
+def _are_same(outputs: Sequence[Array], right: Sequence[Array]) -> bool:
     """Whether outputs have the same bits."""
     return all(
         array.dtype == other.dtype and array.shape == other.shape and array.tobytes() == other.tobytes()
-        for array, other in zip(found, right, strict=True)
+        for array, other in zip(outputs, right, strict=True)
     )

@@ -55,11 +55,11 @@ def checking_layers(pool: WorkerPool, imported: ImportedModel, samples: Samples)
         if isinstance(begun, Ahead):
             begun.cancel()
         raise
-    found = begun.value() if isinstance(begun, Ahead) else begun
-    if isinstance(found, CheckedLayers):
-        _check(found)
+    checked = begun.value() if isinstance(begun, Ahead) else begun
+    if isinstance(checked, CheckedLayers):
+        _check(checked)
     else:
-        reason = found.error if isinstance(found, WorkerError) else "its worker ended, or could not begin"
+        reason = checked.error if isinstance(checked, WorkerError) else "its worker ended, or could not begin"
         _LOG.info("%s: layers of the rewritten model are not compared yet: %s", imported.path.name, reason)
 
 
@@ -86,13 +86,13 @@ def _job(pool: WorkerPool, imported: ImportedModel, graph: LayerGraph, samples: 
     }
 
 
-def _check(found: CheckedLayers) -> None:
+def _check(checked: CheckedLayers) -> None:
     """Make sure that nothing is wrong.
 
     Raises:
         RewriteError: if something is.
     """
-    for wrong in found.wrong[:1]:
+    for wrong in checked.wrong[:1]:
         raise RewriteError(
             f"internal: the rewritten model differs from its definition at {wrong.node}, which gives "
             f"'{wrong.tensor}': {wrong.told}; please report it, with the model; --max-error 0.01 compares the outputs "

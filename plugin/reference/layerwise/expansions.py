@@ -105,7 +105,7 @@ class _Writer:
         if not name:
             return []
         whole = self.op("Cast", [name], to=TensorProto.FLOAT)
-        scale = self.op("Mul", [self.node.input[each] for each in scales])
+        scale = self.op("Mul", [self.node.input[place] for place in scales])
         if factor != 1.0:
             scale = self.op("Mul", [scale, self.op("Constant", [], value_float=factor)])
         return [self.op("Mul", [whole, scale])]
@@ -135,13 +135,13 @@ def _product(w: _Writer) -> None:
 
 
 def _gemm(w: _Writer) -> None:
-    found = _kept(w.node)
-    columns = 0 if found.get("transB") else 1
-    operands = [w.real(0), w.real(3, axis=columns), *w.bias(6, (1, 4), float(found.get("alpha", 1.0)))]
+    settings = _kept(w.node)
+    columns = 0 if settings.get("transB") else 1
+    operands = [w.real(0), w.real(3, axis=columns), *w.bias(6, (1, 4), float(settings.get("alpha", 1.0)))]
     if not optional_input(w.node, 7):
-        w.op("Gemm", operands, w.node.output[0], **found)
+        w.op("Gemm", operands, w.node.output[0], **settings)
         return
-    w.stored(w.op("Gemm", operands, **found), 7)
+    w.stored(w.op("Gemm", operands, **settings), 7)
 
 
 def _both(operator: str) -> Callable[[_Writer], None]:
@@ -162,13 +162,13 @@ def _softmax(w: _Writer) -> None:
 
 
 def _mean(w: _Writer) -> None:
-    found, operands = _kept(w.node, "axes"), [w.real(0)]
+    settings, operands = _kept(w.node, "axes"), [w.real(0)]
     if axes := attributes(w.node).get("axes"):
         if w.place.version < _AXES_AS_INPUT:
-            found["axes"] = axes
+            settings["axes"] = axes
         else:
             operands.append(w.op("Constant", [], value_ints=axes))
-    w.stored(w.op("ReduceMean", operands, **found), 3)
+    w.stored(w.op("ReduceMean", operands, **settings), 3)
 
 
 def _joined(w: _Writer) -> None:

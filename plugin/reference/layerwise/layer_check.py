@@ -186,28 +186,30 @@ def _needed(model: ModelProto) -> list[NodeProto]:
 def _last_readers(nodes: Sequence[NodeProto]) -> list[set[str]]:
     """For each node the tensors that no later one reads."""
     seen: set[str] = set()
-    found: list[set[str]] = []
+    readers: list[set[str]] = []
     for node in reversed(nodes):
         read = names_read(node) | {name for name in node.output if name}
-        found.append(read - seen)
+        readers.append(read - seen)
         seen |= read
-    return found[::-1]
+    return readers[::-1]
 
 
 def _precisions(nodes: Sequence[NodeProto], claims: Mapping[str, Claim]) -> dict[str, Precision]:
     """The precision of each node that a layer computes less exactly: all between its result and claimed tensors."""
-    found: dict[str, Precision] = {}
+    precisions: dict[str, Precision] = {}
     for node in reversed(nodes):
         own = [claims[name].precision for name in node.output if name in claims]
-        own += [found[name] for name in node.output if name in found and name not in claims]
+        own += [precisions[name] for name in node.output if name in precisions and name not in claims]
         joined = Precision(
             max((precision.growth for precision in own), default=1.0),
             max((precision.roundoff for precision in own), default=0.0),
         )
         if joined != EXACT:
-            found[node.output[0]] = joined
-            found |= {name: _coarser(joined, found.get(name, EXACT)) for name in names_read(node) if name not in claims}
-    return found
+            precisions[node.output[0]] = joined
+            precisions |= {
+                name: _coarser(joined, precisions.get(name, EXACT)) for name in names_read(node) if name not in claims
+            }
+    return precisions
 
 
 def _coarser(one: Precision, other: Precision) -> Precision:

@@ -71,10 +71,10 @@ class NodeBounds:
 
 def _rounding_functions(model: ModelProto) -> set[tuple[str, str, str]]:
     """The functions of a model that round values, or call others that do."""
-    found = set[tuple[str, str, str]]()
-    while added := {_own(item) for item in model.functions if _is_rounding(item, found)} - found:
-        found |= added
-    return found
+    rounding = set[tuple[str, str, str]]()
+    while added := {_own(item) for item in model.functions if _is_rounding(item, rounding)} - rounding:
+        rounding |= added
+    return rounding
 
 
 def _is_rounding(body: GraphProto | FunctionProto, functions: Collection[tuple[str, str, str]]) -> bool:

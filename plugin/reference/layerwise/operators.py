@@ -85,10 +85,10 @@ def results_of(node: NodeProto, run: NodeRun, operands: Operands, precision: Pre
         UnsupportedModelError, UsageError: if the reference does not run the node.
     """
     rule = _QUANTISING.get(node.op_type)
-    found = rule(node, run, operands) if rule is not None else None
-    if found is None:
-        found = _computed(node, run, operands, precision)
-    return [replace(each, error=None if each.error is None else finite(each.error)) for each in found]
+    bounded = rule(node, run, operands) if rule is not None else None
+    if bounded is None:
+        bounded = _computed(node, run, operands, precision)
+    return [replace(bounds, error=None if bounds.error is None else finite(bounds.error)) for bounds in bounded]
 
 
 def _computed(node: NodeProto, run: NodeRun, operands: Operands, precision: Precision) -> list[Bounded]:
@@ -104,12 +104,12 @@ def _computed(node: NodeProto, run: NodeRun, operands: Operands, precision: Prec
         arrays = _of_sums(node, run, wide, errors, precision, _reduced(wide, values))
     elif node.op_type in _MOVING:
         moved = _moved(node, run, wide, errors)
-        return [Bounded(*each, is_exact=_are_exact(operands)) for each in zip(values, moved, strict=True)]
+        return [Bounded(*pair, is_exact=_are_exact(operands)) for pair in zip(values, moved, strict=True)]
     else:
         arrays = _by_changes(node, run, wide, errors, values)
         if node.op_type in _CHOOSING:
-            return [Bounded(*each, is_exact=_are_exact(operands)) for each in zip(values, arrays, strict=True)]
-        arrays = [_with_rounding(*each) for each in zip(values, arrays, strict=True)]
+            return [Bounded(*pair, is_exact=_are_exact(operands)) for pair in zip(values, arrays, strict=True)]
+        arrays = [_with_rounding(*pair) for pair in zip(values, arrays, strict=True)]
     return [
         Bounded(value, _with_half(value, error), is_exact=not is_real(value))
         for value, error in zip(values, arrays, strict=True)
@@ -130,7 +130,7 @@ def _in_full(node: NodeProto, run: NodeRun, given: Sequence[Array | None], halve
     except (UnsupportedModelError, UsageError):
         return run(given)
     with np.errstate(over="ignore"):
-        return [each.astype(kind) if each.dtype == np.float32 else each for each in wide]
+        return [array.astype(kind) if array.dtype == np.float32 else array for array in wide]
 
 
 def _widened(array: Array | None) -> Array | None:
@@ -176,7 +176,7 @@ def _of_sums(
 ) -> list[Array | None]:
     """Bounds of sums of products, or of sums: a fraction of the sum of magnitudes, and what errors of operands add."""
     positive = _positive(node, run)
-    sizes = [np.abs(each) if each is not None and is_real(each) else each for each in given]
+    sizes = [np.abs(operand) if operand is not None and is_real(operand) else operand for operand in given]
     (magnitude,) = positive(sizes)[:1]
     fraction = precision.growth * sum_roundoff(terms) + 4 * precision.roundoff
     bound = magnitude * np.float32(fraction)
@@ -195,7 +195,7 @@ def _of_sums(
 
 def _positive(node: NodeProto, run: NodeRun) -> NodeRun:
     """The node with factors above zero."""
-    if not any(each.name in ("alpha", "beta") and each.f < 0 for each in node.attribute):
+    if not any(attribute.name in ("alpha", "beta") and attribute.f < 0 for attribute in node.attribute):
         return run
     copy = NodeProto()
     copy.CopyFrom(node)
@@ -209,7 +209,7 @@ def _moved(
     node: NodeProto, run: NodeRun, given: Sequence[Array | None], errors: Sequence[Array | None]
 ) -> list[Array | None]:
     """Bounds of elements that a node moves, which it moves likewise."""
-    if all(each is None for each in errors):
+    if all(error is None for error in errors):
         return [None] * len(run.results)
     places = _MOVING[node.op_type]
     operands: list[Array | None] = []
@@ -221,7 +221,7 @@ def _moved(
         else:
             operands.append(array)
     moved = list(run(operands))
-    return [each if each.dtype == np.float32 else None for each in moved]
+    return [array if array.dtype == np.float32 else None for array in moved]
 
 
 def _by_changes(
@@ -237,11 +237,11 @@ def _by_changes(
         UnsupportedModelError: if a change gives a result of another shape, or an operand is of a type without limits.
     """
     bounds: list[Array | None] = [None] * len(values)
-    if all(each is None for each in errors):
+    if all(error is None for error in errors):
         return bounds
     right, growth = run(given), _CURVED if node.op_type in _ELEMENTWISE else _OTHER_DIRECTIONS
     for together in _changes(node, given, errors):
-        largest: list[Array] = [np.zeros(each.shape, np.float32) for each in right]
+        largest: list[Array] = [np.zeros(output.shape, np.float32) for output in right]
         for changed in together:
             for place, result in enumerate(run([changed.get(index, array) for index, array in enumerate(given)])):
                 if result.shape != right[place].shape:

@@ -23,11 +23,11 @@ _LIMITS = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
 def quantised(node: NodeProto, operands: list[Bounded | None]) -> list[Bounded] | None:
     """The integers of a QuantizeLinear; None for a type that is no integer."""
     number, scale, zero = _parameters(node, operands)
-    found = attributes(node)
-    kind = _integer_type(zero.dtype if zero is not None else found.get("output_dtype", TensorProto.UINT8))
+    settings = attributes(node)
+    kind = _integer_type(zero.dtype if zero is not None else settings.get("output_dtype", TensorProto.UINT8))
     if kind is None:
         return None
-    shape, axis, block = number.value.shape, found.get("axis", 1), found.get("block_size", 0)
+    shape, axis, block = number.value.shape, settings.get("axis", 1), settings.get("block_size", 0)
     step = _spread(scale, shape, axis, block).astype(np.float64)
     shift = 0.0 if zero is None else _spread(zero, shape, axis, block).astype(np.float64)
     with np.errstate(all="ignore"):
@@ -60,14 +60,14 @@ def dequantised(node: NodeProto, operands: list[Bounded | None]) -> list[Bounded
     number, scale, zero = _parameters(node, operands)
     if _integer_type(number.value.dtype) is None:
         return None
-    shape, found = number.value.shape, attributes(node)
-    axis, block = found.get("axis", 1), found.get("block_size", 0)
+    shape, settings = number.value.shape, attributes(node)
+    axis, block = settings.get("axis", 1), settings.get("block_size", 0)
     step = _spread(scale, shape, axis, block)
     whole = number.value.astype(np.float64)
     if zero is not None:
         whole = whole - _spread(zero, shape, axis, block).astype(np.float64)
     kind = scale.dtype
-    if declared := found.get("output_dtype"):
+    if declared := settings.get("output_dtype"):
         kind = helper.tensor_dtype_to_np_dtype(declared)
     value = (whole * step.astype(np.float64)).astype(kind)
     if number.error is None:
@@ -90,14 +90,14 @@ def dynamically_quantised(operands: list[Bounded | None], results: list[Array]) 
         quotient = number.value / scale
         other = np.abs(number.value) * moved / step
     far = other if number.error is None else other + number.error
-    found = rounded(Bounded(number.value, far), quotient, step, float(zero), integers.dtype)
-    return [replace(found, value=integers), Bounded(scale, moved, is_exact=False), Bounded(zero)]
+    output = rounded(Bounded(number.value, far), quotient, step, float(zero), integers.dtype)
+    return [replace(output, value=integers), Bounded(scale, moved, is_exact=False), Bounded(zero)]
 
 
 def product_of_integers(operands: list[Bounded | None], result: np.dtype[Any]) -> list[Bounded]:
     """A MatMulInteger. Sums of integers are exact in float64."""
     (left, right), zeros = _pair(operands), operands[2:]
-    first, second = (_less_zero(*each) for each in zip((left, right), _zeros(zeros, left, right), strict=True))
+    first, second = (_less_zero(*pair) for pair in zip((left, right), _zeros(zeros, left, right), strict=True))
     value = np.asarray(np.matmul(first, second))
     error = None
     if left.error is not None:

@@ -61,17 +61,17 @@ def first_executions(
         DeviceError: if the device fails.
     """
     opened, data, order = open_device(device, threads), CaseData(case), random.Random(0)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in modules}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in modules}
     calling = _Calls(probe, opened)
     for _ in range(_ROUNDS):
         begun = calling.excess()
         for name in order.sample(sorted(modules), len(modules)):
-            variant = next(each for each in case.variants if each.descriptor == name)
+            variant = next(candidate for candidate in case.variants if candidate.descriptor == name)
             first, later = calling.executed(case, variant, modules[name], data)
-            found[name].append((first, later + begun))
+            times[name].append((first, later + begun))
     return {
         name: Executions(tuple(first for first, _ in pairs), tuple(later for _, later in pairs))
-        for name, pairs in found.items()
+        for name, pairs in times.items()
     }
 
 

@@ -62,9 +62,9 @@ def uninterrupted(
     """
     least, begin = math.inf, time.perf_counter()
     while True:
-        found = timed(run, on_this_thread=on_this_thread, count=count)
-        if not found.is_interrupted:
-            return found.seconds
-        least = min(least, found.seconds)
+        timed_runs = timed(run, on_this_thread=on_this_thread, count=count)
+        if not timed_runs.is_interrupted:
+            return timed_runs.seconds
+        least = min(least, timed_runs.seconds)
         if time.perf_counter() - begin > _PATIENCE:
             return least

@@ -49,13 +49,13 @@ def steady(
     if not known:
         return {name: tuple(taken) for name, taken in samples.items()}
     repeats = _Repeats(again, _LOW * median(known), seconds)
-    found: dict[_Name, tuple[float, ...]] = {}
+    steady_times: dict[_Name, tuple[float, ...]] = {}
     for name in sorted(samples, key=lambda sample: min(samples[sample], default=0.0)):
         taken = samples[name]
         pairs = zip(taken, rates[name] or [None] * len(taken), strict=True)
-        kept = [each if repeats.is_steady(rate) else repeats.sample(name) for each, rate in pairs]
-        found[name] = tuple(each for each in kept if each is not None) or tuple(taken)
-    return found
+        kept = [time_of_run if repeats.is_steady(rate) else repeats.sample(name) for time_of_run, rate in pairs]
+        steady_times[name] = tuple(time_of_run for time_of_run in kept if time_of_run is not None) or tuple(taken)
+    return steady_times
 
 
 class _Repeats(Generic[_Name]):

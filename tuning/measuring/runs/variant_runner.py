@@ -120,7 +120,7 @@ class VariantRunner:
             )
         ]
         self._range = ranges.get(None)
-        numbers = [upload(ranges[each].numbers, device) for each in self._implementation.ranges]
+        numbers = [upload(ranges[value_range].numbers, device) for value_range in self._implementation.ranges]
         self._arrays = [[*inputs, *weights, *numbers] for weights in copies]
         symbols = self._implementation.symbols
         self._sizes = [upload(np.zeros(case.size_of(symbol), np.int8), device) for symbol in symbols]
@@ -217,8 +217,8 @@ def _spec(logical: TensorType, schema: Schema) -> TensorSpec:
 
 def _stored(array: Array, logical: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:
     """A tensor as it lies in memory in a schema; ``numbers`` is its range if that is quantised."""
-    found = schema.packing(logical).apply(array)
-    return found if numbers is None else numbers.quantise(found)
+    packed = schema.packing(logical).apply(array)
+    return packed if numbers is None else numbers.quantise(packed)
 
 
 def _to_plain(array: Array, logical: TensorType, schema: Schema, numbers: QuantisedRange | None) -> Array:

@@ -44,13 +44,13 @@ def piece_times(
     taken = [typical_time(sample) for sample in samples]
     spreads = [median(sample) - time for sample, time in zip(samples, taken, strict=True)]
     ends = [overhead, *growing(taken)]
-    found: dict[str, list[float]] = {}
+    seconds_of_pieces: dict[str, list[float]] = {}
     for place, entry in enumerate(entries):
         before = entries[place - 1].length if place else 0
         took, spread = ends[place + 1] - ends[place], max(spreads[max(place - 1, 0)], spreads[place])
         if entry.length == before + 1 and took > spread:
-            found.setdefault(entry.symbol, []).append(took)
-    return tuple(Dispatch(symbol, len(each), sum(each)) for symbol, each in found.items())
+            seconds_of_pieces.setdefault(entry.symbol, []).append(took)
+    return tuple(Dispatch(symbol, len(seconds), sum(seconds)) for symbol, seconds in seconds_of_pieces.items())
 
 
 def growing(values: Sequence[float]) -> list[float]:

@@ -55,7 +55,7 @@ def time_prefixes(
     try:
         device = open_device(target.device, target.threads if target.is_cpu else None)
         program = Program(open_module(module).native, module.name, device, {})
-        given = [upload(each, device) for each in inputs]
+        given = [upload(input_, device) for input_ in inputs]
         results = [
             [upload(np.zeros(tensor.shape, tensor.numpy_dtype), device) for tensor in entry.results]
             for entry in entries
@@ -81,7 +81,7 @@ def _in_turn(runs: Sequence[Callable[[], float]], clock: ReadClock | None, secon
         clock: of the device; None if it is not known.
         seconds: after that time no further round begins.
     """
-    named = {str(place): each for place, each in enumerate(runs)}
+    named = {str(place): run_of_place for place, run_of_place in enumerate(runs)}
     # In the first two rounds memory is allocated, and a driver compiles.
     for run in [*named.values()] * _WARM_UP:
         run()
@@ -94,8 +94,8 @@ def _in_turn(runs: Sequence[Callable[[], float]], clock: ReadClock | None, secon
             break
         for name in made if done % 2 else reversed(made):
             samples[name].append(made[name]())
-    found = samples if clocked is None else clocked.steady(samples, seconds)
-    return [found[name] for name in named]
+    times_of_runs = samples if clocked is None else clocked.steady(samples, seconds)
+    return [times_of_runs[name] for name in named]
 
 
 def _elapsed(run: Callable[[], object]) -> float:

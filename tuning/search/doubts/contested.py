@@ -19,7 +19,9 @@ def contested(cases: Sequence[BenchmarkCase], known: Mapping[str, Mapping[str, M
         cases: tasks with their variants; candidate 0 comes first.
         known: measurements by task key and descriptor.
     """
-    return [found for case in cases if (found := _contested(case, known.get(case.key, {}))) is not None]
+    return [
+        contested_layer for case in cases if (contested_layer := _contested(case, known.get(case.key, {}))) is not None
+    ]
 
 
 def _contested(case: BenchmarkCase, known: Mapping[str, Measurement]) -> BenchmarkCase | None:

@@ -40,8 +40,10 @@ def surprising(tasks: Sequence[Searched], known: Times, shipped: Sequence[Sample
     if len(ratios) < _FEWEST_RATIOS:
         return {}
     pace = median(ratios)
-    found = {key: _far(known[key], {name: pace * each for name, each in expected[key].items()}) for key in expected}
-    return {key: names for key, names in found.items() if names}
+    far_off = {
+        key: _far(known[key], {name: pace * seconds for name, seconds in expected[key].items()}) for key in expected
+    }
+    return {key: names for key, names in far_off.items() if names}
 
 
 def _expected(task: Searched, known: Times, seen: set[tuple[object, ...]], model: CostModel) -> Mapping[str, float]:
@@ -52,13 +54,15 @@ def _expected(task: Searched, known: Times, seen: set[tuple[object, ...]], model
         if known[task.key].get(variant.descriptor) is not None and not variant.traits.is_free and kin(variant) in seen
     ]
     return (
-        dict(zip((each.descriptor for each in asked), model.seconds(task.facts, asked), strict=True)) if asked else {}
+        dict(zip((variant.descriptor for variant in asked), model.seconds(task.facts, asked), strict=True))
+        if asked
+        else {}
     )
 
 
 def _far(taken: Mapping[str, float | None], expected: Mapping[str, float]) -> tuple[str, ...]:
     """The variants that took far longer than expected, where that would have been the least time."""
-    least = min((each for each in taken.values() if each is not None), default=0.0)
+    least = min((seconds for seconds in taken.values() if seconds is not None), default=0.0)
     return tuple(
         name
         for name, foreseen in expected.items()

@@ -55,7 +55,7 @@ def promising(
     Raises:
         ValueError: if ``facts`` cannot be parsed.
     """
-    predicted = dict(zip((each.descriptor for each in variants), model.seconds(facts, variants), strict=True))
+    predicted = dict(zip((variant.descriptor for variant in variants), model.seconds(facts, variants), strict=True))
 
     def seconds(variant: DescribedVariant) -> float:
         return predicted[variant.descriptor]
@@ -66,6 +66,6 @@ def promising(
     least = seconds(ranked[0])
     yield from ranked[: 1 + sum(share >= start for start in limits.shares)]
     if share >= limits.families:
-        yield from (first for first, *_ in groups(ranked, lambda each: each.traits.family))
-    layouts = groups(ranked, lambda each: each.format_class)
+        yield from (first for first, *_ in groups(ranked, lambda variant: variant.traits.family))
+    layouts = groups(ranked, lambda variant: variant.format_class)
     yield from (first for first, *_ in layouts if seconds(first) <= limits.near * least)

@@ -22,7 +22,7 @@ def left_out(samples: Iterable[Sample]) -> list[Sample]:
     tasks: defaultdict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         tasks[sample.facts].append(sample)
-    return [each for facts, listed in tasks.items() for each in _of_task(facts, listed)]
+    return [variant_left_out for facts, listed in tasks.items() for variant_left_out in _of_task(facts, listed)]
 
 
 def _of_task(facts: str, listed: list[Sample]) -> Iterator[Sample]:

@@ -50,7 +50,7 @@ def kin(variant: DescribedVariant) -> Kin:
 def kin_in(samples: Iterable[Sample]) -> frozenset[Kin]:
     """What a model that is trained on samples can compare variants with."""
     counts = Counter(kin(sample.variant) for sample in samples)
-    return frozenset(each for each, count in counts.items() if count >= _FEWEST_OF_KIN)
+    return frozenset(kind for kind, count in counts.items() if count >= _FEWEST_OF_KIN)
 
 
 def predicted_seconds(
@@ -94,37 +94,37 @@ def predicted_seconds(
         return analytic
     comparable = [_comparable(variant, seen) for variant in variants]
     learned = _learned(facts, variants, comparable, model, core)
-    known = [kin(each) in seen for each in variants]
+    known = [kin(variant) in seen for variant in variants]
     told = [kin(other) in seen for other in comparable]
     families = {family for _, family, *_ in seen}
     # Kernels that take no longer than the least task tell of no pace.
     paces = [
         (found - _START) / own
-        for each, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
-        if is_known and each.traits.cost is not None and found > _START
+        for variant, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
+        if is_known and variant.traits.cost is not None and found > _START
     ]
     pace = median(paces or [1.0])
-    has_codes = any(each.traits.reads_codes for each in variants)
+    has_codes = any(variant.traits.reads_codes for variant in variants)
 
-    def predicted(variant: DescribedVariant, found: float, own: float, *, is_known: bool, is_told: bool) -> float:
+    def predicted(variant: DescribedVariant, learned: float, own: float, *, is_known: bool, is_told: bool) -> float:
         traits = variant.traits
-        found = max(found, _START, lowered_seconds(facts, variant, core)) + stepping_seconds(facts, variant, core)
+        learned = max(learned, _START, lowered_seconds(facts, variant, core)) + stepping_seconds(facts, variant, core)
         is_lowered_open = is_open and traits.starts_steps
         if is_lowered_open or (is_known and has_codes and not traits.reads_codes):
-            return max(found, own)
+            return max(learned, own)
         if is_known:
-            return found
+            return learned
         if traits.reads_codes:
             return model.pace * own
         if (traits.fuses or traits.opens) and traits.estimate is not None:
             return max(own, _START)
         is_alone = traits.family is not None and traits.family not in families and not is_told
         has_model = traits.cost is not None or (is_alone and traits.estimate is not None)
-        return _START + pace * own if (is_alone or traits.instruction is not None) and has_model else found
+        return _START + pace * own if (is_alone or traits.instruction is not None) and has_model else learned
 
     return [
-        predicted(each, found, own, is_known=is_known, is_told=is_told)
-        for each, found, own, is_known, is_told in zip(variants, learned, analytic, known, told, strict=True)
+        predicted(variant, found, own, is_known=is_known, is_told=is_told)
+        for variant, found, own, is_known, is_told in zip(variants, learned, analytic, known, told, strict=True)
     ]
 
 
@@ -172,8 +172,8 @@ def _comparable(variant: DescribedVariant, seen: Set[Kin]) -> DescribedVariant:
 def is_covered(variants: Iterable[DescribedVariant], samples: Sequence[Sample]) -> bool:
     """Whether samples tell of nearly all of some variants that take time; False without samples or variants."""
     seen = kin_in(samples)
-    found = [kin(variant) in seen for variant in variants if not variant.traits.is_free]
-    return bool(seen and found) and found.count(False) <= _MOST_UNSEEN * len(found)
+    are_seen = [kin(variant) in seen for variant in variants if not variant.traits.is_free]
+    return bool(seen and are_seen) and are_seen.count(False) <= _MOST_UNSEEN * len(are_seen)
 
 
 def guide(foreign: Sequence[Sample]) -> CostModel | None:
@@ -229,15 +229,17 @@ def at_pace_of(own: Sequence[Sample], foreign: Sequence[Sample], model: CostMode
     """
     seen = kin_in(foreign)
     tasks: defaultdict[str, list[Sample]] = defaultdict(list)
-    for each in own:
-        if kin(each.variant) in seen and is_readable(each):
-            tasks[each.facts].append(each)
+    for sample in own:
+        if kin(sample.variant) in seen and is_readable(sample):
+            tasks[sample.facts].append(sample)
     ratios = [
-        each.seconds / predicted
+        sample_taken.seconds / predicted
         for facts, listed in tasks.items()
-        for each, predicted in zip(listed, model.seconds(facts, [sample.variant for sample in listed]), strict=True)
+        for sample_taken, predicted in zip(
+            listed, model.seconds(facts, [sample.variant for sample in listed]), strict=True
+        )
     ]
     if len(ratios) < _FEWEST_RATIOS:
         return foreign
     pace = median(ratios)
-    return [each.taking(each.seconds * pace) for each in foreign]
+    return [sample.taking(sample.seconds * pace) for sample in foreign]

@@ -84,11 +84,11 @@ def content(samples: Iterable[Sample]) -> bytes:
 
 def near_best(samples: Iterable[Sample]) -> list[Sample]:
     """The samples that are not far slower than the fastest with the same facts, sorted."""
-    found = sorted(samples, key=_order)
+    ordered = sorted(samples, key=_order)
     least: dict[str, float] = {}
-    for sample in found:
+    for sample in ordered:
         least[sample.facts] = min(sample.seconds, least.get(sample.facts, sample.seconds))
-    return [sample for sample in found if sample.seconds <= MOST_SLOWDOWN * least[sample.facts]]
+    return [sample for sample in ordered if sample.seconds <= MOST_SLOWDOWN * least[sample.facts]]
 
 
 def _order(sample: Sample) -> tuple[str, str, float]:

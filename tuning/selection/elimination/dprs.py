@@ -134,8 +134,8 @@ class Search:
         last = rounds[-1]
         _report(last.order, seconds)
         # The lower bounds of all rounds hold; where the last had to fix schemas, an earlier one may be higher.
-        bound = None if last.bound is None else max(each.least for each in rounds)
-        assignments = last.plans if bound is None else [plan for each in rounds for plan in each.plans]
+        bound = None if last.bound is None else max(solved_round.least for solved_round in rounds)
+        assignments = last.plans if bound is None else [plan for solved_round in rounds for plan in solved_round.plans]
         plans = last.plans if bound is None else _cheapest(self._problem, assignments, self._k)
         first = conclude(self._problem, plans[0], bound=bound, solver=NAME, seconds=seconds)
         others = [
@@ -144,25 +144,25 @@ class Search:
         return Ranking([first, *others], last.complete and all(self._nested))
 
     def _solve(self, childnet: Problem) -> list[Selection]:
-        found = search(childnet, self._k)
-        self._nested.append(found.complete)
-        return found.plans
+        plans = search(childnet, self._k)
+        self._nested.append(plans.complete)
+        return plans.plans
 
 
 def _rounds(relaxed: Relaxed, order: Order, k: int) -> Iterator[_Round]:
     """Solutions of the problem without shared conversions, until its best plans are tight or no order fits."""
     origin = relaxed.origin
     while True:
-        found = _solve(relaxed, order, k)
-        bound = _bound(relaxed, found)
-        least = relaxed.value(found.picks[0]) if bound is None else bound
-        plans = [origin.assignment(pick) for pick in found.picks]
-        tight = all(map(relaxed.is_tight, found.picks))
+        solved = _solve(relaxed, order, k)
+        bound = _bound(relaxed, solved)
+        least = relaxed.value(solved.picks[0]) if bound is None else bound
+        plans = [origin.assignment(pick) for pick in solved.picks]
+        tight = all(map(relaxed.is_tight, solved.picks))
         # Of plans that differ only in what they convert, the search may stop before it finds k that differ otherwise.
         complete = tight and not order.fixed and (len(plans) == k or not relaxed.spread)
-        yield _Round(found.order, plans, bound if tight else least, least, complete)
-        loose = frozenset[int]().union(*map(relaxed.loose, found.picks))
-        if not loose or found.order.fixed:
+        yield _Round(solved.order, plans, bound if tight else least, least, complete)
+        loose = frozenset[int]().union(*map(relaxed.loose, solved.picks))
+        if not loose or solved.order.fixed:
             return
         relaxed = relaxed.spread_also(loose)
         order = elimination_order(relaxed)
@@ -231,13 +231,13 @@ def _solve(relaxed: Relaxed, order: Order, k: int) -> _Found:
     """The best plans; if no order fits, those after the first have the same fixed values."""
     if not order.fixed:
         return _Found(_search(order, [0] * len(order.unknowns.sizes), k), None, order)
-    found = _solve_undominated(relaxed)
-    if found.bound is not None:
-        best = min(found.picks[0], conditioning.incumbent(relaxed.origin), key=relaxed.origin.value)
-        found = replace(found, picks=[best])
+    solved = _solve_undominated(relaxed)
+    if solved.bound is not None:
+        best = min(solved.picks[0], conditioning.incumbent(relaxed.origin), key=relaxed.origin.value)
+        solved = replace(solved, picks=[best])
     if k == 1:
-        return found
-    return replace(found, picks=_search(order, order.unknowns.values(found.picks[0]), k))
+        return solved
+    return replace(solved, picks=_search(order, order.unknowns.values(solved.picks[0]), k))
 
 
 def _solve_undominated(relaxed: Relaxed) -> _Found:
@@ -260,19 +260,19 @@ def _search(order: Order, values: list[int], k: int) -> list[list[int]]:
     factors = conditioning.fix(_factors(order), {variable: values[variable] for variable in order.fixed})
     elimination, asked = _eliminate(factors, order), k
     while True:
-        found = cheapest(elimination, values, asked)
-        distinct = dict.fromkeys(tuple(order.unknowns.picks(each)) for each in found)
-        if len(distinct) >= k or len(found) < asked or asked >= _MOST_ASKED * k:
+        picked_values = cheapest(elimination, values, asked)
+        distinct = dict.fromkeys(tuple(order.unknowns.picks(picks)) for picks in picked_values)
+        if len(distinct) >= k or len(picked_values) < asked or asked >= _MOST_ASKED * k:
             return [list(picks) for picks in distinct][:k]
         asked *= 2
 
 
-def _bound(relaxed: Relaxed, found: _Found) -> float | None:
+def _bound(relaxed: Relaxed, solved: _Found) -> float | None:
     """A lower bound of all plans, those of childnets included; None if the first plan is proven optimal."""
     slack = relaxed.origin.slack
     if not slack:
-        return found.bound
-    return (relaxed.value(found.picks[0]) if found.bound is None else found.bound) - slack
+        return solved.bound
+    return (relaxed.value(solved.picks[0]) if solved.bound is None else solved.bound) - slack
 
 
 def _eliminate(factors: list[Factor], order: Order) -> Elimination:

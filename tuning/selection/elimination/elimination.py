@@ -98,13 +98,13 @@ def cheapest(elimination: Elimination, values: Sequence[int], k: int) -> list[li
     ``values`` has the values of variables that no step eliminates; its other entries are ignored.
     """
     steps = tuple(reversed(elimination.steps))
-    found: list[list[int]] = []
+    picked_values: list[list[int]] = []
     deviations = [_Deviation(0.0, 0, list(values), 0)]
     serials = count(1)
-    while deviations and len(found) < k:
-        room = k - len(found) - 1
+    while deviations and len(picked_values) < k:
+        room = k - len(picked_values) - 1
         taken = deviations.pop(0)
-        found.append(taken.values)
+        picked_values.append(taken.values)
         for level in range(taken.level, len(steps)):
             costs = steps[level].costs(taken.values)
             best = int(np.argmin(costs))
@@ -114,7 +114,7 @@ def cheapest(elimination: Elimination, values: Sequence[int], k: int) -> list[li
                 insort(deviations, _Deviation(float(regrets[value]), next(serials), taken.values[:], level + 1))
                 del deviations[room:]
             taken.values[steps[level].variable] = best
-    return found
+    return picked_values
 
 
 class _Deviation(NamedTuple):

@@ -82,22 +82,22 @@ def algorithm_1(model: IndexedProblem, unknowns: Unknowns) -> Iterator[int]:
     relaxed = relaxations(model)
     for layer, producers in enumerate(model.producers):
         closed = [producer for producer in producers if len(model.consumers[producer]) == 1]
-        for each in (*closed, *reversed(relaxed[layer])):
-            yield from (*unknowns.copies[each], unknowns.written[each])
+        for unknown in (*closed, *reversed(relaxed[layer])):
+            yield from (*unknowns.copies[unknown], unknowns.written[unknown])
         yield from _routine(unknowns, layer)
         if not model.consumers[layer]:
             yield unknowns.written[layer]
-    for each in reversed(relaxed[-1]):
-        yield from (*unknowns.copies[each], unknowns.written[each])
+    for unknown in reversed(relaxed[-1]):
+        yield from (*unknowns.copies[unknown], unknowns.written[unknown])
 
 
 def _routine(unknowns: Unknowns, layer: int) -> list[int]:
     """What is decided with the routine of a layer, that which needs less to be known of the rest first."""
     own, written = unknowns.option[layer], unknowns.written[layer]
-    read = [each for each in unknowns.classes[layer] if each != written]
-    together = math.prod(unknowns.sizes[each] for each in read)
+    read = [unknown for unknown in unknowns.classes[layer] if unknown != written]
+    together = math.prod(unknowns.sizes[unknown] for unknown in read)
     order = [own, *read] if together <= unknowns.sizes[own] else [*read, own]
-    return [each for each in order if each != written]
+    return [unknown for unknown in order if unknown != written]
 
 
 def relaxations(model: IndexedProblem) -> list[list[int]]:

@@ -105,8 +105,8 @@ class Unknowns:
             self._read[link] = self._class(known, index, link.needed, _WORTH)
         self.classes.append(tuple(range(own + 1, len(self.sizes))))
         self.tables.append(Table((own,), index, lambda: layer.values))
-        for each in self.classes[index]:
-            self.tables.append(Table((own, each), index, partial(_members, self._labels[each])))
+        for unknown in self.classes[index]:
+            self.tables.append(Table((own, unknown), index, partial(_members, self._labels[unknown])))
 
     def _class(self, known: dict[_Labels, int], index: int, schemas: NDArray[np.intp], worth: int) -> int:
         """The unknown for classes of options with equal schemas; that of the options if there are almost as many."""
@@ -185,10 +185,10 @@ def _numbered(schemas: tuple[int, ...]) -> _Labels:
 @lru_cache(maxsize=4096)
 def _first(labels: _Labels) -> NDArray[np.intp]:
     """The first option of each class."""
-    found: dict[int, int] = {}
+    first_options: dict[int, int] = {}
     for option, label in enumerate(labels):
-        found.setdefault(label, option)
-    return np.array(list(found.values()), dtype=np.intp)
+        first_options.setdefault(label, option)
+    return np.array(list(first_options.values()), dtype=np.intp)
 
 
 @lru_cache(maxsize=4096)

@@ -54,9 +54,9 @@ class Unshared(Relaxed):
         links += (self._link(index, link, place) for index, link in enumerate(self.origin.links))
         return replace(self.origin, layers=tuple(layers), links=tuple(links))
 
-    def picks(self, found: Sequence[int]) -> list[int]:
+    def picks(self, plan: Sequence[int]) -> list[int]:
         """The plan of the origin that a plan of this problem stands for, both as option indices."""
-        return [found[place] for place in self._places]
+        return [plan[place] for place in self._places]
 
     @cached_property
     def shared(self) -> frozenset[int]:

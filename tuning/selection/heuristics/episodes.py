@@ -107,8 +107,8 @@ class _Adapts:
         self.costs: list[list[float]] = link.costs.tolist()
         self._needed: list[int] = link.needed.tolist()
         self.sharing = [
-            (None if each.consumer == link.consumer else each.consumer, each.needed.tolist())
-            for each in model.sharing(link)
+            (None if other.consumer == link.consumer else other.consumer, other.needed.tolist())
+            for other in model.sharing(link)
         ]
 
     def paid(self, option: int, picks: Sequence[int]) -> bool:

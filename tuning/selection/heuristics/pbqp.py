@@ -49,18 +49,18 @@ def select(problem: Problem) -> Selection:
     """
     started = perf_counter()
     unshared = Unshared(index_problem(problem, lambda childnet: [select(childnet)]))
-    found: list[_Found] = []
+    rounds: list[_Found] = []
     while True:
-        found.append(_find(unshared.model))
-        picks = unshared.picks(found[-1].picks)
+        rounds.append(_find(unshared.model))
+        picks = unshared.picks(rounds[-1].picks)
         loose = unshared.loose(picks)
         if not loose:
             break
         unshared = unshared.spread_also(loose)
     seconds = perf_counter() - started
-    _LOG.info("%s: RN settled %d of %d layers, %.3f s", NAME, found[-1].guessed, len(unshared.model.layers), seconds)
-    exact = found[-1].exact and unshared.is_tight(picks)
-    bound = None if exact else max(each.bound for each in found)
+    _LOG.info("%s: RN settled %d of %d layers, %.3f s", NAME, rounds[-1].guessed, len(unshared.model.layers), seconds)
+    exact = rounds[-1].exact and unshared.is_tight(picks)
+    bound = None if exact else max(solved_round.bound for solved_round in rounds)
     return conclude(problem, unshared.origin.assignment(picks), bound=bound, solver=NAME, seconds=seconds)
 
 

@@ -63,7 +63,7 @@ def queues_of(problem: Problem, plan: Assignment) -> Queues:
     costs = [_of_layer(problem, plan, node.name) for node in problem.nodes]
     for place, cost in _conversions(problem, plan):
         costs[place] = costs[place] + cost
-    return Queues(tuple(each.cold for each in costs), tuple(each.executing for each in costs))
+    return Queues(tuple(cost.cold for cost in costs), tuple(cost.executing for cost in costs))
 
 
 def _of_layer(problem: Problem, plan: Assignment, name: str) -> Cost:

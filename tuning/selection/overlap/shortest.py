@@ -55,12 +55,12 @@ def shortest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None
     """
     deadline = math.inf if seconds is None else perf_counter() + seconds
     search = _Search(problem, limits)
-    found = search.minimise(search.target, limits.bounds, deadline)
-    if isinstance(found, Nothing):
-        raise no_plan(search, limits, found.proven)
-    taken = queues_of(problem, found.plan).seconds
-    bound = taken if found.proven else min(found.bound / search.scale, taken)
-    return Overlapped(found.plan, taken, bound, found.proven)
+    solution = search.minimise(search.target, limits.bounds, deadline)
+    if isinstance(solution, Nothing):
+        raise no_plan(search, limits, solution.proven)
+    taken = queues_of(problem, solution.plan).seconds
+    bound = taken if solution.proven else min(solution.bound / search.scale, taken)
+    return Overlapped(solution.plan, taken, bound, solution.proven)
 
 
 def fastest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None = None) -> Overlapped:
@@ -71,10 +71,10 @@ def fastest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None 
     """
     search = BoundedSearch(problem, {Quantity.LATENCY, Quantity.COLD, *limits.bounds})
     deadline = math.inf if seconds is None else perf_counter() + seconds
-    found = search.least_then(Quantity.LATENCY, Quantity.COLD, limits.bounds, deadline)
-    if isinstance(found, Nothing):
-        raise no_plan(search, limits, found.proven)
-    return Overlapped(found.plan, queues_of(problem, found.plan).seconds, found.bound, found.proven)
+    solution = search.least_then(Quantity.LATENCY, Quantity.COLD, limits.bounds, deadline)
+    if isinstance(solution, Nothing):
+        raise no_plan(search, limits, solution.proven)
+    return Overlapped(solution.plan, queues_of(problem, solution.plan).seconds, solution.bound, solution.proven)
 
 
 class _Search(BoundedSearch):
@@ -120,8 +120,8 @@ class _Program(Program):
 
     def _terms(self, layers: int, part: str) -> list[list[Term]]:
         """By layer the columns that add to a queue."""
-        found: list[list[Term]] = [[] for _ in range(layers)]
+        terms: list[list[Term]] = [[] for _ in range(layers)]
         for column, (place, cost) in enumerate(zip(self.places, self._costs, strict=True)):
             if seconds := getattr(cost, part):
-                found[place].append((column, -seconds * self.scale))
-        return found
+                terms[place].append((column, -seconds * self.scale))
+        return terms

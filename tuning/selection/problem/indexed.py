@@ -115,18 +115,18 @@ class IndexedProblem:
         for link in self.links:
             needed, pick = link.needed[picks[link.consumer]], picks[link.consumer]
             own = float(link.costs[self.layers[link.producer].output_of[picks[link.producer]], pick])
-            if math.isinf(own) or all(each.needed[picks[each.consumer]] != needed for each in self.sharing(link)):
+            if math.isinf(own) or all(other.needed[picks[other.consumer]] != needed for other in self.sharing(link)):
                 total += own
         return total
 
     @cached_property
     def values(self) -> Mapping[int, Sequence[int]]:
         """The links of each value that several carry, by the index of the first of them."""
-        found: dict[int, list[int]] = {}
+        indices_of_values: dict[int, list[int]] = {}
         for index, link in enumerate(self.links):
             if link.readers > 1:
-                found.setdefault(link.sharing[0] if link.sharing else index, []).append(index)
-        return found
+                indices_of_values.setdefault(link.sharing[0] if link.sharing else index, []).append(index)
+        return indices_of_values
 
     def sharing(self, link: Link) -> Iterator[Link]:
         """The earlier links that carry the same value."""
@@ -184,7 +184,9 @@ def _index_layer(node: Node, problem: Problem, solve: Solve, keep: int) -> Layer
     if not found:
         raise InfeasibleError(f"layer '{node.name}': none of its childnets has a plan; {failure}") from failure
     kept = tuple(_undominated(found, keep))
-    outputs = {schema: position for position, schema in enumerate(dict.fromkeys(each.choice.output for each in kept))}
+    outputs = {
+        schema: position for position, schema in enumerate(dict.fromkeys(option.choice.output for option in kept))
+    }
     output_of = np.array([outputs[option.choice.output] for option in kept], dtype=np.intp)
     values = np.array([option.value for option in kept], dtype=np.float64)
     return Layer(node.name, kept, tuple(outputs), output_of, values, slack)

@@ -143,11 +143,11 @@ class Problem:
     @cached_property
     def readers(self) -> Mapping[Value, tuple[Edge, ...]]:
         """The edges of each value that several edges carry, in the order of the edges."""
-        found: dict[Value, list[Edge]] = {}
+        readers_of_values: dict[Value, list[Edge]] = {}
         for edge in self.edges:
             if edge.value is not None:
-                found.setdefault(edge.value, []).append(edge)
-        return {value: tuple(edges) for value, edges in found.items() if len(edges) > 1}
+                readers_of_values.setdefault(edge.value, []).append(edge)
+        return {value: tuple(edges) for value, edges in readers_of_values.items() if len(edges) > 1}
 
     @cached_property
     def first_reader(self) -> Mapping[Value | Edge, int]:
@@ -156,17 +156,17 @@ class Problem:
         A later layer may be the first that reads it in the schema to which it is converted, and convert it there.
         """
         position = {node.name: index for index, node in enumerate(self.nodes)}
-        found: dict[Value | Edge, int] = {}
+        first_readers: dict[Value | Edge, int] = {}
         for edge in self.edges:
             carried = edge.value or edge
-            found[carried] = min(found.get(carried, len(position)), position[edge.consumer])
-        return found
+            first_readers[carried] = min(first_readers.get(carried, len(position)), position[edge.consumer])
+        return first_readers
 
 
 def _check_node(node: Node, objective: Objective) -> None:
     if not node.choices:
         raise ValueError(f"layer '{node.name}' has no choices")
-    for size in (node.output_bytes, *(each for _, each in node.stored)):
+    for size in (node.output_bytes, *(stored_size for _, stored_size in node.stored)):
         if not _is_size(size):
             raise ValueError(f"layer '{node.name}' has an output of {size} bytes")
     if len({choice.name for choice in node.choices}) < len(node.choices):

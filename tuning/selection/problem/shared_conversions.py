@@ -128,7 +128,7 @@ def alone(link: Link, targets: Sequence[int]) -> Floats:
 
 def _shared_targets(model: IndexedProblem) -> Mapping[int, Mapping[int, int]]:
     """For each value the schemas to which two links or more may pay for a conversion, with their number."""
-    found: dict[int, dict[int, int]] = {}
+    targets_of_values: dict[int, dict[int, int]] = {}
     for value, indices in model.values.items():
         counts: Counter[int] = Counter()
         for link in (model.links[index] for index in indices):
@@ -136,15 +136,15 @@ def _shared_targets(model: IndexedProblem) -> Mapping[int, Mapping[int, int]]:
             counts.update(set(link.needed[paid].tolist()))
         shared = {schema: count for schema, count in sorted(counts.items()) if count > 1}
         if shared:
-            found[value] = shared
-    return found
+            targets_of_values[value] = shared
+    return targets_of_values
 
 
 def _paid(links: Sequence[Link], output: int, schemas: Sequence[int]) -> list[float]:
     """The cost of converting an output to each schema, which is the same on all links; infinite if nothing is paid."""
-    found = dict.fromkeys(schemas, np.inf)
+    paid = dict.fromkeys(schemas, np.inf)
     for link in links:
         for schema, cost in zip(link.needed.tolist(), link.costs[output].tolist(), strict=True):
-            if schema in found and 0 < cost < np.inf:
-                found[schema] = cost
-    return list(found.values())
+            if schema in paid and 0 < cost < np.inf:
+                paid[schema] = cost
+    return list(paid.values())

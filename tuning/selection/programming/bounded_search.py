@@ -120,13 +120,13 @@ class BoundedSearch:
         for quantity, budget in self._budgets.items():
             self._solver.bound_row(budget.row, budget.upper(bounds.get(quantity, math.inf)))
         cuts: list[int] = []
-        while isinstance(found := self._solve(target, deadline), Found) and not within(found.needed, bounds):
-            cuts.append(self.exclude(found.plan))
+        while isinstance(solution := self._solve(target, deadline), Found) and not within(solution.needed, bounds):
+            cuts.append(self.exclude(solution.plan))
             if len(cuts) > _SINGLE_CUTS:
-                self._tighten(found.needed, bounds, len(cuts))
+                self._tighten(solution.needed, bounds, len(cuts))
         for row in cuts:
             self._solver.bound_row(row, math.inf)
-        return found
+        return solution
 
     def _solve(self, target: Floats, deadline: float) -> Found | Nothing:
         answer = self._solver.minimise(target, deadline - perf_counter())

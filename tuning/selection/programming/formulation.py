@@ -309,7 +309,7 @@ def _at_least(peak: int, size: float, terms: Sequence[Term], owner: int | None) 
 
 def _by_schema(schemas: Iterable[Schema], columns: Iterable[int]) -> _BySchema:
     """The columns of options, by their schemas."""
-    found: _BySchema = {}
+    columns_by_schema: _BySchema = {}
     for schema, column in zip(schemas, columns, strict=True):
-        found.setdefault(schema, []).append(column)
-    return found
+        columns_by_schema.setdefault(schema, []).append(column)
+    return columns_by_schema

@@ -140,7 +140,7 @@ def _model(binary: Sequence[bool], rows: Sequence[Row]) -> highspy.HighsLp:
     model.col_lower_ = np.zeros(len(binary))
     model.col_upper_ = np.where(binary, 1.0, np.inf)
     model.integrality_ = [
-        highspy.HighsVarType.kInteger if each else highspy.HighsVarType.kContinuous for each in binary
+        highspy.HighsVarType.kInteger if is_whole else highspy.HighsVarType.kContinuous for is_whole in binary
     ]
     model.row_lower_ = np.array([row.lower for row in rows], np.float64)
     model.row_upper_ = np.array([row.upper for row in rows], np.float64)

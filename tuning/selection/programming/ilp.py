@@ -80,16 +80,16 @@ class _Search(BoundedSearch):
 
     def first(self, started: float) -> Selection:
         """The best plan; if time is up, the better of the best one found and the greedy one."""
-        found = self.minimise(self._target, self._limits.bounds, self._deadline)
-        if isinstance(found, Found) and found.proven:
-            return self._concluded(self._settled(found.plan, ()), None, started)
-        plans = [found.plan] if isinstance(found, Found) else []
+        solution = self.minimise(self._target, self._limits.bounds, self._deadline)
+        if isinstance(solution, Found) and solution.proven:
+            return self._concluded(self._settled(solution.plan, ()), None, started)
+        plans = [solution.plan] if isinstance(solution, Found) else []
         greedy_plan = greedy.select(self.problem).assignment
-        if not found.proven and within(measures(self.problem, greedy_plan), self._limits.bounds):
+        if not solution.proven and within(measures(self.problem, greedy_plan), self._limits.bounds):
             plans.append(greedy_plan)
         if not plans:
-            raise no_plan(self, self._limits, found.proven)
-        selections = [self._concluded(plan, found.bound, started) for plan in plans]
+            raise no_plan(self, self._limits, solution.proven)
+        selections = [self._concluded(plan, solution.bound, started) for plan in plans]
         return min(selections, key=lambda selection: selection.cost)
 
     def others(self, best: Selection, count: int, started: float) -> list[Selection]:
@@ -97,10 +97,10 @@ class _Search(BoundedSearch):
         plans = [best.assignment]
         while len(plans) <= count:
             self.exclude(plans[-1])
-            found = self.minimise(self._target, self._limits.bounds, self._deadline)
-            if isinstance(found, Nothing):
+            solution = self.minimise(self._target, self._limits.bounds, self._deadline)
+            if isinstance(solution, Nothing):
                 break
-            plans.append(self._settled(found.plan, plans))
+            plans.append(self._settled(solution.plan, plans))
         others = [self._concluded(plan, best.lower_bound, started) for plan in plans[1:]]
         return sorted(others, key=lambda selection: selection.cost)
 

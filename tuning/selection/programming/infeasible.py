@@ -107,15 +107,15 @@ class _Least:
         Raises:
             TimeoutError: if it is not proven in time.
         """
-        found = self._search.least(quantity, bounds, self._deadline)
-        if not found.proven:
+        solution = self._search.least(quantity, bounds, self._deadline)
+        if not solution.proven:
             raise TimeoutError
-        return math.inf if isinstance(found, Nothing) else float(found.needed[quantity])
+        return math.inf if isinstance(solution, Nothing) else float(solution.needed[quantity])
 
 
 def _unmet_each(least: _Least, broken: Sequence[Quantity], bounds: Amounts) -> LimitError:
     nearest = {quantity: _nearest(least, quantity, bounds) for quantity in broken}
-    sentences = (unmet(quantity, bounds[quantity], *found) for quantity, found in nearest.items())
+    sentences = (unmet(quantity, bounds[quantity], *nearest_value) for quantity, nearest_value in nearest.items())
     return LimitError("; ".join(sentences), {quantity: value for quantity, (value, _) in nearest.items()})
 
 

@@ -24,11 +24,11 @@ def most_exact(problem: Problem, limits: Limits = UNLIMITED, seconds: float | No
     started = perf_counter()
     search = BoundedSearch(problem, {Quantity.ERROR, Quantity.LATENCY, *limits.bounds})
     deadline = math.inf if seconds is None else started + seconds
-    found = search.least_then(Quantity.ERROR, Quantity.LATENCY, limits.bounds, deadline)
-    if isinstance(found, Nothing):
-        raise no_plan(search, limits, found.proven)
-    concluded = conclude(problem, found.plan, bound=None, solver=NAME, seconds=perf_counter() - started)
-    return replace(concluded, optimal=found.proven)
+    solution = search.least_then(Quantity.ERROR, Quantity.LATENCY, limits.bounds, deadline)
+    if isinstance(solution, Nothing):
+        raise no_plan(search, limits, solution.proven)
+    concluded = conclude(problem, solution.plan, bound=None, solver=NAME, seconds=perf_counter() - started)
+    return replace(concluded, optimal=solution.proven)
 
 
 def smallest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None = None) -> Selection:
@@ -42,15 +42,15 @@ def smallest(problem: Problem, limits: Limits = UNLIMITED, seconds: float | None
     started = perf_counter()
     search = BoundedSearch(problem, {Quantity.MEMORY, Quantity.LATENCY, *limits.bounds})
     deadline = math.inf if seconds is None else started + seconds
-    found = search.least_then(Quantity.MEMORY, Quantity.LATENCY, limits.bounds, deadline)
-    if isinstance(found, Nothing) and (found.proven or limits != UNLIMITED):
-        raise no_plan(search, limits, found.proven)
-    if isinstance(found, Nothing):
+    solution = search.least_then(Quantity.MEMORY, Quantity.LATENCY, limits.bounds, deadline)
+    if isinstance(solution, Nothing) and (solution.proven or limits != UNLIMITED):
+        raise no_plan(search, limits, solution.proven)
+    if isinstance(solution, Nothing):
         plan = greedy.select(problem).assignment
-        found = Found(plan, measures(problem, plan), found.bound, proven=False)
-    costs = evaluate(problem, found.plan)
+        solution = Found(plan, measures(problem, plan), solution.bound, proven=False)
+    costs = evaluate(problem, solution.plan)
     if costs is None:
         raise AssertionError("the program knows which conversions exist")
-    memory = found.needed[Quantity.MEMORY]
-    bound = memory if found.proven else min(found.bound, memory)
-    return Selection(found.plan, memory, costs, bound, found.proven, NAME, perf_counter() - started)
+    memory = solution.needed[Quantity.MEMORY]
+    bound = memory if solution.proven else min(solution.bound, memory)
+    return Selection(solution.plan, memory, costs, bound, solution.proven, NAME, perf_counter() - started)

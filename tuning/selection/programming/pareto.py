@@ -126,9 +126,9 @@ class _Tracer:
         while open_ends and len(self.points) < most:
             left = max(open_ends, key=self._gap)
             open_ends.remove(left)
-            found = self._add_below(self._value(left) - step)
-            if found is not None:
-                open_ends.append(found)
+            point = self._add_below(self._value(left) - step)
+            if point is not None:
+                open_ends.append(point)
         return not (open_ends or self._ended_early) and all(point.proven for point in self.points)
 
     def _gap(self, left: Point) -> float:
@@ -141,15 +141,15 @@ class _Tracer:
     def _add_below(self, epsilon: float) -> Point | None:
         """The best point with at most ``epsilon`` of the second quantity, if it is new."""
         bound = min(epsilon, self._limits.bounds.get(self._second, math.inf))
-        found = self._best(self._first, self._second, {**self._limits.bounds, self._second: bound})
-        return found if isinstance(found, Point) and self._add(found) else None
+        point = self._best(self._first, self._second, {**self._limits.bounds, self._second: bound})
+        return point if isinstance(point, Point) and self._add(point) else None
 
     def _add(self, point: Point) -> bool:
         """Add the point unless another is as good; returns whether it was added."""
         if any(self._is_as_good(other, point) for other in self.points):
             return False
         self.points = [other for other in self.points if not self._is_as_good(point, other)] + [point]
-        self.points.sort(key=lambda each: each.needed[self._first])
+        self.points.sort(key=lambda point: point.needed[self._first])
         return True
 
     def _is_as_good(self, one: Point, other: Point) -> bool:
@@ -161,6 +161,6 @@ class _Tracer:
 
     def _best(self, one: Quantity, other: Quantity, bounds: Amounts) -> Point | Nothing:
         """The plan with the least of ``one``, and of those the one with the least of ``other``."""
-        found = self._search.least_then(one, other, bounds, self._deadline)
-        self._ended_early |= isinstance(found, Nothing) and not found.proven
-        return found if isinstance(found, Nothing) else Point(found.plan, found.needed, found.proven)
+        solution = self._search.least_then(one, other, bounds, self._deadline)
+        self._ended_early |= isinstance(solution, Nothing) and not solution.proven
+        return solution if isinstance(solution, Nothing) else Point(solution.plan, solution.needed, solution.proven)

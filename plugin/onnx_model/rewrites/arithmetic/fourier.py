@@ -58,10 +58,10 @@ def written_sides(model: ModelProto) -> tuple[str, ...]:
 
     ONNX's inference of shapes takes it for the whole one then.
     """
-    found = [node for node in nodes(model) if _is_half_by_default(node)]
-    for node in found:
+    halves = [node for node in nodes(model) if _is_half_by_default(node)]
+    for node in halves:
         node.attribute.append(helper.make_attribute("onesided", 1))
-    return tuple(node.name for node in found)
+    return tuple(node.name for node in halves)
 
 
 def _is_half_by_default(node: NodeProto) -> bool:
@@ -88,12 +88,12 @@ def _lowered(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
 
 
 def _dft(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    shape, found = editor.shape(node.input[0]), attributes(node)
+    shape, settings = editor.shape(node.input[0]), attributes(node)
     if shape is None:
         return None
-    given, default = _number(node, editor, 2), found.get("axis", 1) if version < _AXIS_IS_INPUT else -2
+    given, default = _number(node, editor, 2), settings.get("axis", 1) if version < _AXIS_IS_INPUT else -2
     axis = (default if given is None else given) % len(shape)
-    inverse, onesided = bool(found.get("inverse")), bool(found.get("onesided"))
+    inverse, onesided = bool(settings.get("inverse")), bool(settings.get("onesided"))
     usual = 2 * (shape[axis] - 1) if inverse and onesided else shape[axis]
     length = _number(node, editor, 1)
     transform = _Transform(usual if length is None else length, inverse, onesided)
@@ -134,16 +134,16 @@ def _transformed(emit: Emitter, value: str, shape: tuple[int, ...], axis: int, t
     matrix = transform.matrix(samples, parts == 2)
     used = len(matrix) // parts
     if used < samples:
-        bounds = [emit.constant([each], hint) for each, hint in ((0, "first"), (used, "end"), (axis, "axis"))]
+        bounds = [emit.constant([bound], hint) for bound, hint in ((0, "first"), (used, "end"), (axis, "axis"))]
         value = emit("Slice", value, *bounds, part="cut")
     order = [*(index for index in range(rank - 1) if index != axis), axis, rank - 1]
     value = emit("Transpose", value, part="axis_last", perm=order)
-    outer = [shape[each] for each in order[:-2]]
+    outer = [shape[axis_before] for axis_before in order[:-2]]
     value = emit("Reshape", value, emit.constant([*outer, used * parts], "flat"), part="flatten")
     value = emit("MatMul", value, emit.constant(matrix.astype(emit.dtype(emit.node.input[0])), ROOTS_OF_UNITY))
     made = 1 if transform.inverse and transform.onesided else 2
     value = emit("Reshape", value, emit.constant([*outer, -1, made], "parts"), part="part")
-    back = [int(each) for each in np.argsort(order)]
+    back = [int(place) for place in np.argsort(order)]
     emit("Transpose", value, part="axis_back", output=emit.node.output[0], perm=back)
 
 

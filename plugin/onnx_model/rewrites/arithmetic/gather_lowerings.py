@@ -171,7 +171,7 @@ def gather_one_element(node: NodeProto, editor: GraphEditor) -> list[NodeProto] 
     if not shape or index is None or any(size != 1 for size in index):
         return None
     emit, axis = Emitter(editor, node), attributes(node).get("axis", 0) % len(shape)
-    value, others = node.input[0], [each for each, size in enumerate(shape) if each != axis and size != 1]
+    value, others = node.input[0], [other for other, size in enumerate(shape) if other != axis and size != 1]
     if others:
         # The index has the place 0 along the other axes.
         bounds = [emit.constant([number] * len(others), part) for number, part in ((0, "starts"), (1, "ends"))]

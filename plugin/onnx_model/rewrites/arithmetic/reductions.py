@@ -65,11 +65,11 @@ def finite_log_sums(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
     emit, axes = Emitter(editor, node), node.input[1:]
     value = _cast(emit, node.input[0], kind)
     given: dict[str, Any] = {"axes": attributes(node).get("axes"), "keepdims": 1}
-    found = emit("ReduceMax", value, *axes, part="found", **given)
+    most = emit("ReduceMax", value, *axes, part="found", **given)
     numbers = helper.tensor_dtype_to_np_dtype(kind)
     infinity, nothing = (emit.constant(number, "bound", numbers) for number in (math.inf, 0.0))
-    is_finite = emit("Less", emit("Abs", found, part="size"), infinity, part="finite")
-    largest = emit("Where", is_finite, found, nothing, part="largest")
+    is_finite = emit("Less", emit("Abs", most, part="size"), infinity, part="finite")
+    largest = emit("Where", is_finite, most, nothing, part="largest")
     powers = emit("Exp", emit("Sub", value, largest, part="difference"), part="exp")
     total = emit("Add", emit("ReduceLogSum", powers, *axes, **given), largest, part="add")
     shaped = emit("Reshape", total, emit.constant(list(after), "shape"), part="shape")
@@ -144,13 +144,13 @@ def _keeps_all(node: NodeProto, editor: GraphEditor) -> bool:
 
 def _axes(node: NodeProto, editor: GraphEditor, rank: int) -> list[int] | None:
     """The reduced axes: all of them if none are given; None if they are computed, or if nothing is reduced then."""
-    found = attributes(node)
-    axes: list[int] = found.get("axes", [])
+    settings = attributes(node)
+    axes: list[int] = settings.get("axes", [])
     if name := optional_input(node, 1):
         given = editor.constant(name)
         if given is None:
             return None
         axes = given.tolist()
-    if not axes and found.get("noop_with_empty_axes"):
+    if not axes and settings.get("noop_with_empty_axes"):
         return None
     return axes or list(range(rank))

@@ -46,7 +46,9 @@ def explicit_equations(node: NodeProto, editor: GraphEditor) -> list[NodeProto] 
     if _ARROW in read:
         return None
     letters = Counter(read.replace(_ELLIPSIS, "").replace(",", "").replace(" ", ""))
-    written = (_ELLIPSIS if _ELLIPSIS in read else "") + "".join(sorted(each for each, n in letters.items() if n == 1))
+    written = (_ELLIPSIS if _ELLIPSIS in read else "") + "".join(
+        sorted(letter for letter, n in letters.items() if n == 1)
+    )
     emit = Emitter(editor, node)
     emit("Einsum", *node.input, output=node.output[0], equation=f"{read}{_ARROW}{written}")
     return emit.nodes

@@ -80,8 +80,10 @@ class _Appender:
             return None
         for tensor in branch.initializer:
             editor.set_constant(names[tensor.name], to_array(tensor))
-        emit.nodes.extend(renamed_node(each, names) for each in branch.node if each != joined)
-        every = emit("Concat", before.every, *(names.get(each, each) for each in joined.input[1:]), part="rows", axis=0)
+        emit.nodes.extend(renamed_node(inner, names) for inner in branch.node if inner != joined)
+        every = emit(
+            "Concat", before.every, *(names.get(operand, operand) for operand in joined.input[1:]), part="rows", axis=0
+        )
         flag = emit("Reshape", node.input[0], emit.constant([1], "one"), part="flag")
         if not holds:
             flag = emit("Not", flag, part="other")
@@ -146,16 +148,16 @@ def _handed_on(branch: GraphProto) -> str:
 def _appended(branch: GraphProto, kept: str) -> NodeProto | None:
     """The node by which a branch appends rows to a value around it."""
     result = branch.output[0].name
-    node = next((each for each in branch.node if result in each.output), None)
+    node = next((inner for inner in branch.node if result in inner.output), None)
     if node is None or node.op_type != "Concat" or node.domain or attributes(node)["axis"] != 0:
         return None
     if (
         node.input[0] != kept
         or kept in node.input[1:]
-        or any(kept in each.input for each in branch.node if each != node)
+        or any(kept in inner.input for inner in branch.node if inner != node)
     ):
         return None
-    return None if any(True for each in branch.node for _ in subgraphs(each)) else node
+    return None if any(True for inner in branch.node for _ in subgraphs(inner)) else node
 
 
 def _may_choose(node: NodeProto, editor: GraphEditor) -> bool:
@@ -177,14 +179,14 @@ def _selected(node: NodeProto, editor: GraphEditor, version: OperatorSetIdProto)
     kinds = _kinds(branches, inner)
     if not all(map(can_select, kinds)):
         return None
-    if any(_may_fail(each, known) for branch, known in zip(branches, inner, strict=True) for each in branch.node):
+    if any(_may_fail(inner, known) for branch, known in zip(branches, inner, strict=True) for inner in branch.node):
         return None
     emit, results, sizes = Emitter(editor, node), [], dict[tuple[int, int], str]()
     for branch in branches:
         names = fresh_names(branch, node, editor)
         for tensor in branch.initializer:
             editor.set_constant(names[tensor.name], to_array(tensor))
-        emit.nodes.extend(renamed_node(each, names) for each in branch.node)
+        emit.nodes.extend(renamed_node(inner, names) for inner in branch.node)
         results.append([names.get(value.name, value.name) for value in branch.output])
     condition = emit("Reshape", node.input[0], emit.constant([], "scalar"), part="condition")
     for output, chosen, pair in zip(node.output, zip(*results, strict=True), kinds, strict=True):

@@ -299,10 +299,10 @@ class _Writer:
 
 def _all_of(emit: Emitter, flags: Sequence[str]) -> str:
     """The conjunction of flags; empty if there are none."""
-    found = ""
+    joined = ""
     for flag in flags:
-        found = emit("And", found, flag, part="all") if found else flag
-    return found
+        joined = emit("And", joined, flag, part="all") if joined else flag
+    return joined
 
 
 def _value(name: str, element: int, shape: tuple[int, ...]) -> ValueInfoProto:

@@ -187,5 +187,5 @@ def _rank(value: ValueInfoProto, result: str, editor: GraphEditor) -> int | None
 def _rows(names: Sequence[str], options: dict[str, list[int]], kind: str, ranks: Sequence[int]) -> list[Row]:
     axes = options.get(f"scan_{kind}_axes", [0] * len(names))
     directions = options.get(f"scan_{kind}_directions", [0] * len(names))
-    found = zip(names, axes, directions, ranks, strict=True)
-    return [Row(name, axis % rank, bool(backward)) for name, axis, backward, rank in found]
+    rows = zip(names, axes, directions, ranks, strict=True)
+    return [Row(name, axis % rank, bool(backward)) for name, axis, backward, rank in rows]

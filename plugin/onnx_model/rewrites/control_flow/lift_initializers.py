@@ -35,5 +35,5 @@ def _lift(body: GraphProto, owner: str, editor: GraphEditor) -> list[str]:
         helper.make_node("Identity", [renamed[name]], [name], name=editor.fresh_node(f"{owner}/{name}"))
         for name in returned
     )
-    inner = [each for node in body.node for graph in subgraphs(node) for each in _lift(graph, owner, editor)]
+    inner = [lifted for node in body.node for graph in subgraphs(node) for lifted in _lift(graph, owner, editor)]
     return [*names, *inner]

@@ -68,8 +68,8 @@ class _Resolver:
         return rule(self, node) if rule else None
 
     def elements(self, name: str) -> Elements | None:
-        found = self.known.get(name)
-        return found if isinstance(found, Elements) else None
+        known = self.known.get(name)
+        return known if isinstance(known, Elements) else None
 
     def position(self, node: NodeProto, index: int, count: int, last: int) -> int | None:
         """A position operand, counted from the beginning, by default the last one; None if it is computed."""
@@ -91,14 +91,14 @@ class _Resolver:
 
     def same(self, node: NodeProto, source: str) -> list[NodeProto] | None:
         """The node's output as a second name of a value."""
-        found = self.known.get(source)
-        if isinstance(found, Elements):
-            return [self.sequence(node, node.output[0], found)]
-        if isinstance(found, Maybe):
-            self.known[node.output[0]] = found
-            content = [found.content] if found.content else []
-            return [helper.make_node("Optional", content, list(node.output), name=node.name, type=found.kind)]
-        if found is None and node.op_type != "Identity":
+        known = self.known.get(source)
+        if isinstance(known, Elements):
+            return [self.sequence(node, node.output[0], known)]
+        if isinstance(known, Maybe):
+            self.known[node.output[0]] = known
+            content = [known.content] if known.content else []
+            return [helper.make_node("Optional", content, list(node.output), name=node.name, type=known.kind)]
+        if known is None and node.op_type != "Identity":
             return [helper.make_node("Identity", [source], list(node.output), name=node.name)]
         return None
 
@@ -179,7 +179,9 @@ def _split(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
             index = emit.constant(np.asarray(begin, np.int64), "index")
             names.append(emit("Gather", node.input[0], index, part="element", axis=axis))
         else:
-            cut = [emit.constant([int(each)], hint) for each, hint in ((begin, "begin"), (end, "end"), (axis, "axis"))]
+            cut = [
+                emit.constant([int(bound)], hint) for bound, hint in ((begin, "begin"), (end, "end"), (axis, "axis"))
+            ]
             names.append(emit("Slice", node.input[0], *cut, part="element"))
     kind = resolver.editor.element_type(node.input[0])
     return [*emit.nodes, resolver.sequence(node, node.output[0], Elements(tuple(names), kind))]
@@ -190,26 +192,26 @@ def _identity(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
 
 
 def _get(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
-    found = resolver.known.get(node.input[0])
-    if isinstance(found, Maybe):
-        return resolver.same(node, found.content) if found.content else None
+    known = resolver.known.get(node.input[0])
+    if isinstance(known, Maybe):
+        return resolver.same(node, known.content) if known.content else None
     is_tensor = _kind(resolver, node.input[0]) == "tensor_type"
-    return resolver.same(node, node.input[0]) if found is not None or is_tensor else None
+    return resolver.same(node, node.input[0]) if known is not None or is_tensor else None
 
 
 def _has(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
     name = optional_input(node, 0)
-    found = resolver.known.get(name)
-    if name and found is None and _kind(resolver, name) not in ("tensor_type", "sequence_type"):
+    known = resolver.known.get(name)
+    if name and known is None and _kind(resolver, name) not in ("tensor_type", "sequence_type"):
         return None
-    has = bool(found.content) if isinstance(found, Maybe) else bool(name)
+    has = bool(known.content) if isinstance(known, Maybe) else bool(name)
     resolver.editor.set_constant(node.output[0], np.asarray(has))
     return []
 
 
 def _kind(resolver: _Resolver, name: str) -> str | None:
-    found = resolver.editor.type(name)
-    kind: str | None = found.WhichOneof("value") if found is not None else None
+    type_of_value = resolver.editor.type(name)
+    kind: str | None = type_of_value.WhichOneof("value") if type_of_value is not None else None
     return kind
 
 
@@ -236,8 +238,8 @@ def _map(resolver: _Resolver, node: NodeProto) -> list[NodeProto] | None:
         resolver.sequence(node, output, Elements(tuple(results[index] for results in steps), kinds[index]))
         for index, output in enumerate(node.output)
     ]
-    for each in stated[1:]:
-        each.name = editor.fresh_node(node.name)
+    for copy in stated[1:]:
+        copy.name = editor.fresh_node(node.name)
     return [*emit.nodes, *stated]
 
 

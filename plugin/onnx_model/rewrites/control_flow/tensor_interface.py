@@ -101,8 +101,8 @@ class _Inputs:
         if not isinstance(given, (list, tuple)):
             raise UsageError(f"input '{name}' is a sequence, so a list of arrays has to be given for it")
         names = [f"{name}/{index}" for index in range(len(given))]
-        for each, element in zip(names, given, strict=True):
-            self._add_inner(each, kind, element)
+        for inner, element in zip(names, given, strict=True):
+            self._add_inner(inner, kind, element)
         if names:
             self.nodes.append(helper.make_node("SequenceConstruct", names, [name], name=name))
         else:
@@ -158,5 +158,5 @@ def _found(value: ValueInfoProto, editor: GraphEditor) -> PackedOutput | None:
 
 
 def _is_tensor(name: str, editor: GraphEditor) -> bool:
-    found = editor.type(name)
-    return found is not None and found.HasField("tensor_type")
+    type_of_value = editor.type(name)
+    return type_of_value is not None and type_of_value.HasField("tensor_type")

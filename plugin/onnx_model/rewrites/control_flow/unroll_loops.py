@@ -75,15 +75,15 @@ class Body:
     def _constants(self) -> dict[str, str]:
         """Names of what is the same in each step, which all copies share: weights may be large."""
         editor, prefix = self.emit.editor, self.emit.node.name
-        found: dict[str, str] = {}
+        constants: dict[str, str] = {}
         for tensor in self.graph.initializer:
-            found[tensor.name] = editor.fresh(f"{prefix}/{tensor.name}")
-            editor.set_constant(found[tensor.name], to_array(tensor))
+            constants[tensor.name] = editor.fresh(f"{prefix}/{tensor.name}")
+            editor.set_constant(constants[tensor.name], to_array(tensor))
         for inner in self.graph.node:
             if _is_constant(inner):
-                found[inner.output[0]] = editor.fresh(f"{prefix}/{inner.output[0]}")
-                self.emit.nodes.append(renamed_node(inner, found))
-        return found
+                constants[inner.output[0]] = editor.fresh(f"{prefix}/{inner.output[0]}")
+                self.emit.nodes.append(renamed_node(inner, constants))
+        return constants
 
     def is_small(self, steps: int, *, may_stay: bool = False) -> bool:
         """Whether so many copies are few nodes, or fewer if nothing in them is worth it and the loop may stay one."""
@@ -253,8 +253,8 @@ def _collects_nothing(body: GraphProto, node: NodeProto, editor: GraphEditor) ->
 
 
 def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    emit, found = Emitter(editor, node), attributes(node)
-    body, count = Body(found["body"], emit), found["num_scan_inputs"]
+    emit, settings = Emitter(editor, node), attributes(node)
+    body, count = Body(settings["body"], emit), settings["num_scan_inputs"]
     states = len(node.input) - count
     carried, sources = list(node.input[:states]), list(node.input[states:])
     shapes = [editor.shape(name) for name in sources]
@@ -262,12 +262,15 @@ def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
     if "" in carried or len(body.graph.input) != len(node.input) or any(shape is None for shape in shapes):
         return None
     known = [shape for shape in shapes if shape is not None]
-    axes = [axis % len(shape) for axis, shape in zip(found.get("scan_input_axes", [0] * count), known, strict=True)]
+    axes = [axis % len(shape) for axis, shape in zip(settings.get("scan_input_axes", [0] * count), known, strict=True)]
     steps = known[0][axes[0]]
     if not steps or not body.is_small(steps, may_stay=may_stay(node, editor)):
         return None
     outputs = len(node.output) - states
-    directions = found.get("scan_input_directions", [0] * count), found.get("scan_output_directions", [0] * outputs)
+    directions = (
+        settings.get("scan_input_directions", [0] * count),
+        settings.get("scan_output_directions", [0] * outputs),
+    )
     collected: list[list[str]] = [[] for _ in range(outputs)]
     for step in range(steps):
         slices = [
@@ -279,7 +282,7 @@ def _scan(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
         for values, value in zip(collected, results[states:], strict=True):
             values.append(value)
     ordered = [values[::-1] if back else values for values, back in zip(collected, directions[1], strict=True)]
-    _write(emit, carried, list(zip(ordered, found.get("scan_output_axes", [0] * outputs), strict=True)), version)
+    _write(emit, carried, list(zip(ordered, settings.get("scan_output_axes", [0] * outputs), strict=True)), version)
     return emit.nodes
 
 

@@ -47,15 +47,15 @@ def ordered_nan(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """
     if editor.element_type(node.input[0]) not in _MOST:
         return None
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     source, count = node.input
     values, indices = (*node.output, "")[:2]
     is_nan = emit("IsNaN", source, part="is_nan")
     finite = emit("Min", emit.like(_MOST[editor.element_type(source)], source, "most"), source, part="finite")
     keys = emit("Where", is_nan, emit.like(np.inf, source, "largest"), finite, part="keys")
-    _, indices = emit.many("TopK", keys, count, outputs=("", indices), **found)
+    _, indices = emit.many("TopK", keys, count, outputs=("", indices), **settings)
     if values:
-        emit("GatherElements", source, indices, part="values", output=values, axis=found.get("axis", -1))
+        emit("GatherElements", source, indices, part="values", output=values, axis=settings.get("axis", -1))
     return emit.nodes
 
 

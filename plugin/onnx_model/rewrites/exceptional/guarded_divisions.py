@@ -19,16 +19,16 @@ def guarded_norm(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None
 
     The size of a small vector may be 0 although the vector is not: its square is too small a number.
     """
-    emit, found, source = Emitter(editor, node), attributes(node), node.input[0]
+    emit, settings, source = Emitter(editor, node), attributes(node), node.input[0]
     kind = editor.element_type(source)
     # Squares of what f16 holds exceed it.
     is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     if is_half:
         source = emit("Cast", source, part="widen", to=TensorProto.FLOAT)
-    axes = emit.constant([found.get("axis", -1)], "axes")
-    size = emit("Abs", source, part="size") if found.get("p", 2) == 1 else emit("Mul", source, source, part="square")
+    axes = emit.constant([settings.get("axis", -1)], "axes")
+    size = emit("Abs", source, part="size") if settings.get("p", 2) == 1 else emit("Mul", source, source, part="square")
     norm = emit("ReduceSum", size, axes, part="sum", keepdims=1)
-    if found.get("p", 2) == 2:
+    if settings.get("p", 2) == 2:
         norm = emit("Sqrt", norm, part="norm")
     dtype = np.dtype(np.float32) if is_half else emit.dtype(node.input[0])
     zero, one = (emit.constant(value, hint, dtype) for value, hint in ((0.0, "zero"), (1.0, "one")))
@@ -52,9 +52,9 @@ def scales_of_zeros(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
         return None
     emit, source = Emitter(editor, node), node.input[0]
     values, scale, zero = node.output
-    found = emit.many("DynamicQuantizeLinear", source, outputs=(values, "", zero))[1]
-    is_nothing = emit("Equal", found, emit.like(0.0, source, "nothing"), part="is_nothing")
-    emit("Where", is_nothing, emit.like(1.0, source, "one"), found, part="scale", output=scale)
+    measured_scale = emit.many("DynamicQuantizeLinear", source, outputs=(values, "", zero))[1]
+    is_nothing = emit("Equal", measured_scale, emit.like(0.0, source, "nothing"), part="is_nothing")
+    emit("Where", is_nothing, emit.like(1.0, source, "one"), measured_scale, part="scale", output=scale)
     return emit.nodes
 
 
@@ -72,7 +72,7 @@ def guarded_quotients(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
     kind = editor.element_type(by)
     if kind in _NARROW:
         # In 32 bits no quotient is too large, and ONNX Runtime selects among numbers of few types.
-        wide, divisors = (emit("Cast", each, part="wide", to=TensorProto.INT32) for each in (value, by))
+        wide, divisors = (emit("Cast", operand, part="wide", to=TensorProto.INT32) for operand in (value, by))
         result = emit.copy([wide, _nonzero(emit, divisors, np.int32)])
         emit("Cast", result, part="narrow", output=node.output[0], to=kind)
         return emit.nodes
@@ -92,7 +92,7 @@ def guarded_quotients(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
 
 def _nonzero(emit: Emitter, by: str, dtype: Any, also: str = "") -> str:
     """A divisor with 1 in place of 0, and where ``also`` is true."""
-    zero, one = (emit.constant(np.asarray(each, dtype), hint) for each, hint in ((0, "zero"), (1, "one")))
+    zero, one = (emit.constant(np.asarray(bound, dtype), hint) for bound, hint in ((0, "zero"), (1, "one")))
     is_special = emit("Equal", by, zero, part="is_zero")
     if also:
         is_special = emit("Or", is_special, also, part="is_special")

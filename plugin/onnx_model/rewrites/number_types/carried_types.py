@@ -134,15 +134,15 @@ def _refusal(node: NodeProto, kinds: set[int]) -> UnsupportedModelError:
 
 
 def _cast(emit: Emitter, types: Mapping[str, int]) -> None:
-    node, found = emit.node, attributes(emit.node)
-    target = types[node.output[0]] if node.op_type == "CastLike" else found["to"]
+    node, settings = emit.node, attributes(emit.node)
+    target = types[node.output[0]] if node.op_type == "CastLike" else settings["to"]
     value, source = node.input[0], types[node.input[0]]
     if source in CARRIERS and target == source:
         emit("Identity", value, output=node.output[0])
     elif target in SMALL_FLOATS:
         if target == TensorProto.FLOAT8E8M0:
-            check_rounding(emit, found.get("round_mode", "up"))
-        codes = encode(emit, _plain(emit, value, source), target, saturate=bool(found.get("saturate", 1)))
+            check_rounding(emit, settings.get("round_mode", "up"))
+        codes = encode(emit, _plain(emit, value, source), target, saturate=bool(settings.get("saturate", 1)))
         emit("Identity", codes, output=node.output[0])
     elif target in _BITS:
         # Of large integers float32 loses the lowest bits, which are what is kept here.

@@ -77,10 +77,10 @@ def _exchange(editor: GraphEditor, node: NodeProto, readers: list[NodeProto]) ->
     mover.copy(inputs, first.output[0])
     gone = {reader.output[0] for reader in readers}
     kept: list[NodeProto] = []
-    for each in editor.nodes:
-        if each.output[0] == node.output[0]:
+    for other in editor.nodes:
+        if other.output[0] == node.output[0]:
             kept += [*emit.nodes, *mover.nodes]
-        elif each.output[0] not in gone:
-            kept.append(each)
+        elif other.output[0] not in gone:
+            kept.append(other)
     editor.set_nodes(kept)
     editor.redirect(dict.fromkeys(gone - {first.output[0]}, first.output[0]))

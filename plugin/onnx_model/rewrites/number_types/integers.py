@@ -168,7 +168,7 @@ def _aligned(emit: Emitter, name: str, shape: tuple[int, ...], axis: int, block:
     if joined[axis] == shape[axis]:
         return value
     # The last block is smaller.
-    bounds = [emit.constant([each], f"{hint}_cut") for each in (0, shape[axis], axis)]
+    bounds = [emit.constant([bound], f"{hint}_cut") for bound in (0, shape[axis], axis)]
     return emit("Slice", value, *bounds, part=f"{hint}_cut")
 
 

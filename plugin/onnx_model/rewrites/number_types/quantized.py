@@ -141,15 +141,15 @@ def _matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 
 def _gemm(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
-    emit, found = Emitter(editor, node), attributes(node)
-    left = dequantize(emit, _operand(node, 0), "left", axis=1 if found.get("transA") else 0)
-    right = dequantize(emit, _operand(node, 3), "right", axis=0 if found.get("transB") else 1)
+    emit, settings = Emitter(editor, node), attributes(node)
+    left = dequantize(emit, _operand(node, 0), "left", axis=1 if settings.get("transA") else 0)
+    right = dequantize(emit, _operand(node, 3), "right", axis=0 if settings.get("transB") else 1)
     inputs = [left, right]
     if bias := optional_input(node, 6):
         inputs.append(_bias(emit, bias, node.input[1], node.input[4]))
-    alpha = found.get("alpha", 1.0)
+    alpha = settings.get("alpha", 1.0)
     scale, point = optional_input(node, 7), optional_input(node, 8)
-    transposed = {key: found.get(key, 0) for key in ("transA", "transB")}
+    transposed = {key: settings.get(key, 0) for key in ("transA", "transB")}
     output = "" if scale else node.output[0]
     result = emit("Gemm", *inputs, output=output, alpha=alpha, beta=alpha, **transposed)
     if scale:
@@ -191,13 +191,13 @@ def _pool(operator: str) -> Lowering:
     plain = _unary(operator)
 
     def lower(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-        found = attributes(node)
-        if found.get("ceil_mode") and found.get("count_include_pad"):
+        settings = attributes(node)
+        if settings.get("ceil_mode") and settings.get("count_include_pad"):
             raise UnsupportedModelError(
                 f"{describe_node(node)} counts padding and rounds up (count_include_pad and ceil_mode), of which ONNX "
                 "Runtime makes other averages than ONNX; pad explicitly before it"
             )
-        if not found.get("channels_last"):
+        if not settings.get("channels_last"):
             return plain(node, editor)
         rank = editor.rank(node.input[0])
         if rank is None or not _typed(editor, node.input[0]):
@@ -214,11 +214,11 @@ def _pool(operator: str) -> Lowering:
 
 
 def _softmax(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    rank, found = editor.rank(node.input[0]), attributes(node)
+    rank, settings = editor.rank(node.input[0]), attributes(node)
     if rank is None or not _typed(editor, node.input[0]):
         return None
-    axis = found.get("axis", -1) % rank
-    if found.get("opset", 13) < 13 and axis != rank - 1:
+    axis = settings.get("axis", -1) % rank
+    if settings.get("opset", 13) < 13 and axis != rank - 1:
         raise UnsupportedModelError(
             f"{describe_node(node)} normalises several dimensions together; export the model with opset 13 or newer"
         )
@@ -231,11 +231,11 @@ def _softmax(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 def _reduce_mean(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if not _typed(editor, node.input[0]):
         return None
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     value = dequantize(emit, _operand(node, 0), "input")
-    axes = list(found.get("axes", []))
+    axes = list(settings.get("axes", []))
     total = [value, emit.constant(axes, "axes")] if axes else [value]
-    keep = found.get("keepdims", 1)
+    keep = settings.get("keepdims", 1)
     # ReduceSum takes its axes as an input in every opset from 13 on; ReduceMean only from 18.
     sums = emit("ReduceSum", *total, keepdims=keep)
     shape = editor.shape(node.input[0])

@@ -165,7 +165,7 @@ def _shift_long(emit: Emitter) -> None:
     # A count of 64 and more, which is negative if it is large enough, leaves nothing.
     index = emit("Mod", count, _constant(emit, 64, "width"), part="count")
     inside = emit("Equal", count, index, part="inside")
-    powers = np.array([2**each for each in range(63)] + [_LOWEST], np.int64)
+    powers = np.array([2**exponent for exponent in range(63)] + [_LOWEST], np.int64)
     power = emit("Gather", emit.constant(powers, "powers"), index, part="power", axis=0)
     if attributes(emit.node)["direction"] == "LEFT":
         shifted = emit("Mul", value, power, part="shift")

@@ -26,9 +26,9 @@ def scan_by_sequence(node: NodeProto, editor: GraphEditor, version: int) -> list
             f"{describe_node(node)} of opset 8 scans sequences of a batch by lengths of their own, or as many as are "
             "not known; export the model with opset 17"
         )
-    emit, found = Emitter(editor, node), attributes(node)
-    body: GraphProto = found["body"]
-    count, directions = found["num_scan_inputs"], found.get("directions")
+    emit, settings = Emitter(editor, node), attributes(node)
+    body: GraphProto = settings["body"]
+    count, directions = settings["num_scan_inputs"], settings.get("directions")
     results: list[tuple[str, ...]] = []
     for index in range(shape[0]):
         place = emit.constant(index, "sequence", "int64")
@@ -39,6 +39,6 @@ def scan_by_sequence(node: NodeProto, editor: GraphEditor, version: int) -> list
     for position, output in enumerate(node.output):
         if output:
             axis = emit.constant([0], "batch")
-            each = [emit("Unsqueeze", result[position], axis, part="raise") for result in results]
-            emit("Concat", *each, part="batch", output=output, axis=0)
+            raised = [emit("Unsqueeze", result[position], axis, part="raise") for result in results]
+            emit("Concat", *raised, part="batch", output=output, axis=0)
     return emit.nodes

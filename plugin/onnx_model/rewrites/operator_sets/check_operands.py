@@ -77,11 +77,11 @@ def check_operands(model: ModelProto) -> tuple[str, ...]:
     version = opset(model)
 
     def check(node: NodeProto, editor: GraphEditor) -> None:
-        found = _CHECKS.get(node.op_type)
-        shape = editor.shape(node.input[0]) if found is not None else None
-        if found is None or shape is None:
+        check = _CHECKS.get(node.op_type)
+        shape = editor.shape(node.input[0]) if check is not None else None
+        if check is None or shape is None:
             return
-        for reason in found(_Checked(node, editor, shape, version)):
+        for reason in check(_Checked(node, editor, shape, version)):
             raise UnsupportedModelError(f"{describe_node(node)} {reason}; export the model again")
 
     return rewrite_nodes(model, check)
@@ -125,32 +125,32 @@ def _group_normalisation(of: _Checked) -> Reasons:
 
 
 def _transposed_convolution(of: _Checked) -> Reasons:
-    found, rank = of.attributes, len(of.shape) - 2
-    group, weight = found.get("group", 1), of.known(1)
+    settings, rank = of.attributes, len(of.shape) - 2
+    group, weight = settings.get("group", 1), of.known(1)
     if of.channels % group:
         yield f"has {group} as its attribute 'group', which does not divide {of.channels} channels"
     if weight is not None and len(weight) != len(of.shape):
         yield f"has weights of shape {list(weight)} for an input of shape {list(of.shape)}"
     if weight is not None and weight[0] != of.channels:
         yield f"has weights of shape {list(weight)}, whose first size is not the {of.channels} channels of its input"
-    kernel = found.get("kernel_shape")
+    kernel = settings.get("kernel_shape")
     if weight is not None and kernel and tuple(kernel) != weight[2:]:
         yield f"has {list(kernel)} as its attribute 'kernel_shape', and weights of shape {list(weight)}"
     if weight is not None:
         count = weight[1] * group
         yield from _length(of, 2, "B", count, f"{count} channels of its result")
     for name, size in (("strides", rank), ("dilations", rank), ("pads", 2 * rank), ("output_shape", rank)):
-        if found.get(name) and len(found[name]) != size:
-            yield f"has {len(found[name])} numbers as its attribute '{name}', which needs {size}"
-    yield from _output_padding(found, rank)
+        if settings.get(name) and len(settings[name]) != size:
+            yield f"has {len(settings[name])} numbers as its attribute '{name}', which needs {size}"
+    yield from _output_padding(settings, rank)
 
 
-def _output_padding(found: Mapping[str, Any], rank: int) -> Reasons:
-    added = found.get("output_padding")
+def _output_padding(settings: Mapping[str, Any], rank: int) -> Reasons:
+    added = settings.get("output_padding")
     if added and len(added) != rank:
         yield f"has {len(added)} numbers as its attribute 'output_padding', which needs {rank}"
     ones = [1] * rank
-    steps = zip(added or (), found.get("strides") or ones, found.get("dilations") or ones, strict=False)
+    steps = zip(added or (), settings.get("strides") or ones, settings.get("dilations") or ones, strict=False)
     for number, stride, dilation in steps:
         if number >= max(stride, dilation):
             yield (

@@ -92,7 +92,7 @@ def _make_local(called: Sequence[NodeProto], model: ModelProto, version: int) ->
         # The stubs leave its functions out.
         schema: Any = defs.get_schema(node.op_type, version, node.domain)
         body = onnx.FunctionProto()
-        if fitting := [each for each in schema.context_dependent_function_opset_versions if each <= version]:
+        if fitting := [stated for stated in schema.context_dependent_function_opset_versions if stated <= version]:
             types = [(editor.type(name) or TypeProto()).SerializeToString() for name in node.input]
             content = node.SerializeToString()
             body.ParseFromString(schema.get_context_dependent_function_with_opset_version(max(fitting), content, types))
@@ -104,7 +104,7 @@ def _make_local(called: Sequence[NodeProto], model: ModelProto, version: int) ->
             ]
             body.ParseFromString(schema.get_function_with_opset_version(max(fitting)))
         body.name, body.domain = f"{node.op_type}{number}", _LOCAL_DOMAIN
-        declared = {*body.attribute, *(each.name for each in body.attribute_proto)}
+        declared = {*body.attribute, *(default.name for default in body.attribute_proto)}
         body.attribute.extend(attribute.name for attribute in node.attribute if attribute.name not in declared)
         model.functions.append(body)
         node.op_type, node.domain = body.name, body.domain

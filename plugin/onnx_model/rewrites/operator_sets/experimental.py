@@ -49,17 +49,17 @@ def _expanded(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePr
 
 def _affine(emit: Emitter) -> None:
     """``alpha * x + beta``."""
-    found, source = attributes(emit.node), emit.node.input[0]
-    scaled = emit("Mul", source, emit.like(found.get("alpha", 1.0), source, "alpha"))
-    shift = emit.like(found.get("beta", 0.0), source, "beta")
+    settings, source = attributes(emit.node), emit.node.input[0]
+    scaled = emit("Mul", source, emit.like(settings.get("alpha", 1.0), source, "alpha"))
+    shift = emit.like(settings.get("beta", 0.0), source, "beta")
     emit("Add", scaled, shift, part="shift", output=emit.node.output[0])
 
 
 def _scaled(emit: Emitter, operator: str) -> None:
     """``alpha * f(beta * x)``."""
-    found, source = attributes(emit.node), emit.node.input[0]
-    inner = emit("Mul", source, emit.like(found["beta"], source, "beta"), part="inner")
-    alpha = emit.like(found["alpha"], source, "alpha")
+    settings, source = attributes(emit.node), emit.node.input[0]
+    inner = emit("Mul", source, emit.like(settings["beta"], source, "beta"), part="inner")
+    alpha = emit.like(settings["alpha"], source, "alpha")
     emit("Mul", emit(operator, inner), alpha, part="outer", output=emit.node.output[0])
 
 
@@ -71,18 +71,18 @@ def _scale(emit: Emitter) -> None:
 
 def _image_scaler(emit: Emitter) -> None:
     """``scale * x + bias``, with a bias per channel of an image [N, C, H, W]."""
-    found, source = attributes(emit.node), emit.node.input[0]
-    bias = np.array(found["bias"], emit.dtype(source)).reshape(1, -1, 1, 1)
-    scaled = emit("Mul", source, emit.like(found.get("scale", 1.0), source, "scale"))
+    settings, source = attributes(emit.node), emit.node.input[0]
+    bias = np.array(settings["bias"], emit.dtype(source)).reshape(1, -1, 1, 1)
+    scaled = emit("Mul", source, emit.like(settings.get("scale", 1.0), source, "scale"))
     emit("Add", scaled, emit.constant(bias, "bias"), part="shift", output=emit.node.output[0])
 
 
 def _crop(emit: Emitter) -> None:
     """Without the border (left, top, right, bottom); with ``scale`` (height, width), that size from left and top."""
-    found = attributes(emit.node)
-    left, top, right, bottom = found["border"]
-    if "scale" in found:
-        ends = [top + found["scale"][0], left + found["scale"][1]]
+    settings = attributes(emit.node)
+    left, top, right, bottom = settings["border"]
+    if "scale" in settings:
+        ends = [top + settings["scale"][0], left + settings["scale"][1]]
     else:
         ends = [-bottom or np.iinfo(np.int64).max, -right or np.iinfo(np.int64).max]
     emit("Slice", emit.node.input[0], output=emit.node.output[0], starts=[top, left], ends=ends, axes=[2, 3])
@@ -98,16 +98,16 @@ def _thresholded_relu(emit: Emitter) -> None:
 
 def _mean_variance_normalization(emit: Emitter) -> None:
     """``(x - mean) / (deviation + 1e-9)`` per channel or of all elements; without the division if so asked."""
-    found, source, output = attributes(emit.node), emit.node.input[0], emit.node.output[0]
+    settings, source, output = attributes(emit.node), emit.node.input[0], emit.node.output[0]
     rank = emit.editor.rank(source)
     if rank is None:
         raise UnsupportedModelError(
             f"{describe_node(emit.node)} can only be expanded if the rank of its input '{source}' is known; "
             "export the model with opset 17"
         )
-    axes = [axis for axis in range(rank) if axis != 1 or found.get("across_channels")]
+    axes = [axis for axis in range(rank) if axis != 1 or settings.get("across_channels")]
     mean = emit("ReduceMean", source, part="mean", axes=axes, keepdims=1)
-    scales = found.get("normalize_variance", 1)
+    scales = settings.get("normalize_variance", 1)
     centred = emit("Sub", source, mean, part="centre", output="" if scales else output)
     if scales:
         variance = emit("ReduceMean", emit("Mul", centred, centred, part="square"), part="variance", axes=axes)
@@ -138,11 +138,13 @@ def _describe(emit: Emitter, *, keeps_sizes: bool) -> None:
 
 def _fill(emit: Emitter) -> None:
     """A tensor of one value or of given values, whose shape is an attribute, or that or the values of the input."""
-    node, found = emit.node, attributes(emit.node)
-    shape = found["shape"] if "shape" in found else _given_shape(emit, is_shape=bool(found.get("input_as_shape")))
-    shape = [*shape, *found.get("extra_shape", [])]
-    kind = helper.tensor_dtype_to_np_dtype(found.get("dtype", TensorProto.FLOAT))
-    values = found.get("values", [found.get("value", 0.0)])
+    node, settings = emit.node, attributes(emit.node)
+    shape = (
+        settings["shape"] if "shape" in settings else _given_shape(emit, is_shape=bool(settings.get("input_as_shape")))
+    )
+    shape = [*shape, *settings.get("extra_shape", [])]
+    kind = helper.tensor_dtype_to_np_dtype(settings.get("dtype", TensorProto.FLOAT))
+    values = settings.get("values", [settings.get("value", 0.0)])
     if len(values) not in (1, math.prod(shape)):
         raise UnsupportedModelError(f"{describe_node(node)} has {len(values)} values for the shape {shape}")
     if math.prod(shape) * kind.itemsize > MAX_FOLDED_BYTES:

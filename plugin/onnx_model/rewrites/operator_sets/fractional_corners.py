@@ -24,13 +24,13 @@ def fractional_corners(model: ModelProto) -> tuple[str, ...]:
 
 
 def _written(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    found = attributes(node) if node.op_type == "Resize" else {}
-    if found.get("coordinate_transformation_mode") != "align_corners" or found.get("antialias"):
+    settings = attributes(node) if node.op_type == "Resize" else {}
+    if settings.get("coordinate_transformation_mode") != "align_corners" or settings.get("antialias"):
         return None
     shape, scales = editor.shape(node.input[0]), editor.constant(optional_input(node, 2))
     if shape is None or scales is None or not scales.size:
         return None
-    sizes = [shape[axis] for axis in found.get("axes", range(len(shape)))]
+    sizes = [shape[axis] for axis in settings.get("axes", range(len(shape)))]
     if all((size * scale).is_integer() for size, scale in zip(sizes, scales.tolist(), strict=True)):
         return None
     ends = [_end(size, scale) for size, scale in zip(sizes, scales.tolist(), strict=True)]

@@ -68,7 +68,7 @@ def _all_kept(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 def _batch_statistics(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Normalise by the batch's own mean and variance, and mix them into the running ones."""
     source, scale, bias, mean, variance = node.input
-    shape, found = editor.shape(source), attributes(node)
+    shape, settings = editor.shape(source), attributes(node)
     if shape is None:
         return None
     if 0 in shape:
@@ -81,11 +81,11 @@ def _batch_statistics(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
     centred = emit("Sub", source, batch_mean, part="centre")
     squares = emit("Mul", centred, centred, part="square")
     batch_variance = emit("Mul", emit("ReduceSum", squares, axes, part="squares"), part, part="variance")
-    epsilon = emit.like(found.get("epsilon", 1e-5), source, "epsilon")
+    epsilon = emit.like(settings.get("epsilon", 1e-5), source, "epsilon")
     deviation = emit("Sqrt", emit("Add", batch_variance, epsilon, part="guard"), part="deviation")
     scaled = emit("Mul", emit("Div", centred, deviation), emit("Reshape", scale, column, part="scale"), part="scaled")
     emit("Add", scaled, emit("Reshape", bias, column, part="bias"), part="shift", output=node.output[0])
-    share = found.get("momentum", 0.9)
+    share = settings.get("momentum", 0.9)
     pairs = ((mean, batch_mean), (variance, batch_variance))
     for output, (running, own) in zip(node.output[1:], pairs, strict=False):
         kept = emit("Mul", running, emit.like(share, running, "share"), part="kept")

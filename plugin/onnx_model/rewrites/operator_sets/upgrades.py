@@ -66,11 +66,11 @@ def _broadcast(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeP
     """Before opset 7 the second operand was aligned at ``axis``, since then at the last dimension."""
     if version >= 7:
         return None
-    found = attributes(node)
+    settings = attributes(node)
     emit = Emitter(editor, node)
     second = node.input[1]
-    if found.get("broadcast") and "axis" in found:
-        rank, axis = _rank(editor, node, node.input[0]), found["axis"]
+    if settings.get("broadcast") and "axis" in settings:
+        rank, axis = _rank(editor, node, node.input[0]), settings["axis"]
         trailing = rank - (axis % rank) - _rank(editor, node, second)
         if trailing > 0:
             axes = emit.constant(list(range(-trailing, 0)), "axes")
@@ -91,13 +91,13 @@ def _drop(*names: str) -> Upgrade:
 
 
 def _batch_normalization(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    found = attributes(node)
-    if version < 9 and not found.get("spatial", 1):
-        return _normalise_positions(node, editor, found.get("epsilon", 1e-5))
-    if not {"spatial", "is_test", "consumed_inputs"} & found.keys() and (len(node.output) == 1 or version >= 14):
+    settings = attributes(node)
+    if version < 9 and not settings.get("spatial", 1):
+        return _normalise_positions(node, editor, settings.get("epsilon", 1e-5))
+    if not {"spatial", "is_test", "consumed_inputs"} & settings.keys() and (len(node.output) == 1 or version >= 14):
         return None
     emit = Emitter(editor, node)
-    kept = {key: found[key] for key in ("epsilon", "momentum") if key in found}
+    kept = {key: settings[key] for key in ("epsilon", "momentum") if key in settings}
     emit(node.op_type, *node.input, output=node.output[0], **kept)
     return emit.nodes
 
@@ -125,9 +125,9 @@ def _clip(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto]
         return None
     # A bound that is left out is the largest number of float32, beyond which infinity alone is.
     is_bounded = version >= 6 and editor.element_type(node.input[0]) == TensorProto.FLOAT
-    found = ({"min": -_LARGEST, "max": _LARGEST} if is_bounded else {}) | attributes(node)
+    settings = ({"min": -_LARGEST, "max": _LARGEST} if is_bounded else {}) | attributes(node)
     emit = Emitter(editor, node)
-    bounds = [emit.like(found[key], node.input[0], key) if key in found else "" for key in ("min", "max")]
+    bounds = [emit.like(settings[key], node.input[0], key) if key in settings else "" for key in ("min", "max")]
     while bounds and not bounds[-1]:
         bounds.pop()
     emit("Clip", node.input[0], *bounds, output=node.output[0])
@@ -156,14 +156,14 @@ def _dropout(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
 
 
 def _pad(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    found = attributes(node)
-    pads = found.get("pads", found.get("paddings"))
+    settings = attributes(node)
+    pads = settings.get("pads", settings.get("paddings"))
     if pads is None:
         return None
     emit = Emitter(editor, node)
     inputs = [node.input[0], emit.constant(list(pads), "pads")]
-    if found.get("value"):
-        inputs.append(emit.like(found["value"], node.input[0], "value"))
+    if settings.get("value"):
+        inputs.append(emit.like(settings["value"], node.input[0], "value"))
     return _reissue(node, editor, inputs, dict.fromkeys(("pads", "paddings", "value")))
 
 
@@ -226,13 +226,14 @@ def _scatter(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
 
 
 def _slice(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    found = attributes(node)
-    if "starts" not in found:
+    settings = attributes(node)
+    if "starts" not in settings:
         return None
-    axes = found.get("axes", list(range(len(found["starts"]))))
+    axes = settings.get("axes", list(range(len(settings["starts"]))))
     emit = Emitter(editor, node)
     named = [
-        emit.constant(list(v), k) for k, v in (("starts", found["starts"]), ("ends", found["ends"]), ("axes", axes))
+        emit.constant(list(v), k)
+        for k, v in (("starts", settings["starts"]), ("ends", settings["ends"]), ("axes", axes))
     ]
     emit("Slice", node.input[0], *named, output=node.output[0])
     return emit.nodes
@@ -282,13 +283,13 @@ def _top_k(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto
 
 
 def _upsample(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
-    found = attributes(node)
-    scales = found.get("scales")
-    if "height_scale" in found:
-        scales = [1.0, 1.0, found["height_scale"], found["width_scale"]]
+    settings = attributes(node)
+    scales = settings.get("scales")
+    if "height_scale" in settings:
+        scales = [1.0, 1.0, settings["height_scale"], settings["width_scale"]]
     emit = Emitter(editor, node)
     name = node.input[1] if scales is None else emit.constant(np.asarray(scales, np.float32), "scales")
-    mode = "linear" if found.get("mode", "nearest") in ("linear", "bilinear") else "nearest"
+    mode = "linear" if settings.get("mode", "nearest") in ("linear", "bilinear") else "nearest"
     emit(
         "Resize",
         node.input[0],

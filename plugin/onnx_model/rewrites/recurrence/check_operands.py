@@ -39,16 +39,16 @@ def check_recurrent(node: NodeProto, editor: GraphEditor) -> None:
 
 
 def _check_attributes(node: NodeProto) -> None:
-    found = attributes(node)
-    if found.get("hidden_size") is None:
+    settings = attributes(node)
+    if settings.get("hidden_size") is None:
         raise _refusal(node, "has None as its attribute 'hidden_size', which is a number")
-    direction = found.get("direction", "forward")
+    direction = settings.get("direction", "forward")
     if direction not in _DIRECTIONS:
         raise _refusal(
             node, f"has {direction!r} as its attribute 'direction', which is forward, reverse or bidirectional"
         )
     count = _ACTIVATIONS[node.op_type] * _DIRECTIONS[direction]
-    given = found.get("activations") or [""] * count
+    given = settings.get("activations") or [""] * count
     if len(given) != count:
         raise _refusal(node, f"has {len(given)} activations where it needs {count}")
 
@@ -59,9 +59,9 @@ def _refusal(node: NodeProto, reason: str) -> UnsupportedModelError:
 
 def _expected(node: NodeProto, shape: tuple[int, ...]) -> Iterator[tuple[int, str, tuple[int, ...]]]:
     """Index, name and shape of each operand beside the sequence."""
-    found, gates = attributes(node), GATES[node.op_type]
-    hidden, directions = found["hidden_size"], _DIRECTIONS[found.get("direction", "forward")]
-    batch_first = bool(found.get("layout", 0))
+    settings, gates = attributes(node), GATES[node.op_type]
+    hidden, directions = settings["hidden_size"], _DIRECTIONS[settings.get("direction", "forward")]
+    batch_first = bool(settings.get("layout", 0))
     batch = shape[0] if batch_first else shape[1]
     state = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
     yield 1, "W", (directions, gates * hidden, shape[2])

@@ -48,8 +48,8 @@ def is_plain(node: NodeProto, editor: GraphEditor, steps: int) -> bool:
 def extras(node: NodeProto, editor: GraphEditor, steps: int) -> tuple[str, ...]:
     """Names of inputs and attributes that change what a node computes, beside direction and activations."""
     peepholes = optional_input(node, _PEEPHOLES)
-    found = attributes(node)
-    named = [name for name in _UNSUPPORTED if found.get(name) and not is_usual(name, found[name])]
+    settings = attributes(node)
+    named = [name for name in _UNSUPPORTED if settings.get(name) and not is_usual(name, settings[name])]
     if peepholes and ((constant := editor.constant(peepholes)) is None or constant.any()):
         named.append("peepholes")
     if has_lengths(node, editor, steps):
@@ -70,7 +70,7 @@ def is_usual(name: str, values: Any) -> bool:
 
 def activations(node: NodeProto) -> tuple[str, ...]:
     """ONNX names of a recurrent node's activations, for each direction in turn."""
-    found = attributes(node)
-    directions = 2 if found.get("direction") == "bidirectional" else 1
-    names = found.get("activations") or _DEFAULTS[node.op_type] * directions
+    settings = attributes(node)
+    directions = 2 if settings.get("direction") == "bidirectional" else 1
+    names = settings.get("activations") or _DEFAULTS[node.op_type] * directions
     return tuple(name.capitalize() for name in names)

@@ -90,9 +90,9 @@ def _steps(node: NodeProto, editor: GraphEditor, sequence: _Sequence) -> list[No
 
 def _sequence(node: NodeProto, editor: GraphEditor, shape: tuple[int, ...]) -> _Sequence | None:
     """The node's sizes and options; None for a long sequence of a plain cell, which is left to IREE as a loop."""
-    found = attributes(node)
-    direction = found.get("direction", "forward")
-    batch_first = bool(found.get("layout", 0))
+    settings = attributes(node)
+    direction = settings.get("direction", "forward")
+    batch_first = bool(settings.get("layout", 0))
     steps, batch = (shape[1], shape[0]) if batch_first else (shape[0], shape[1])
     recurrence = editor.shape(node.input[2])
     if recurrence is None:
@@ -225,11 +225,13 @@ class _Ends:
 
 def _cell(emit: Emitter, number: int, sequence: _Sequence) -> Cell:
     node, directions = emit.node, len(sequence.reversed)
-    found: dict[str, Any] = attributes(node)
+    settings: dict[str, Any] = attributes(node)
     cell = CELLS.get(node.op_type, Lstm)
-    names = found.get("activations") or list(cell.default_activations) * directions
+    names = settings.get("activations") or list(cell.default_activations) * directions
     count = len(cell.default_activations)
-    if any(found.get(name) and not is_usual(name, found[name]) for name in ("activation_alpha", "activation_beta")):
+    if any(
+        settings.get(name) and not is_usual(name, settings[name]) for name in ("activation_alpha", "activation_beta")
+    ):
         raise UnsupportedModelError(f"{describe_node(node)} sets parameters of its activations, which is not supported")
     dtype = emit.dtype(node.input[0])
     zeros = ConstantWeights(np.zeros(2 * cell.gate_count * sequence.hidden, dtype))
@@ -240,7 +242,7 @@ def _cell(emit: Emitter, number: int, sequence: _Sequence) -> Cell:
         bias=_weights(emit, 3, number) or zeros,
         activations=tuple(names[number * count : (number + 1) * count]),
         peepholes=_weights(emit, 7, number),
-        options=found,
+        options=settings,
     )
 
 

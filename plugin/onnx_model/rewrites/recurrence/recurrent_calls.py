@@ -93,7 +93,7 @@ class _Calls:
             self._joined(rows, 1, self._outputs[0])
         if self._outputs[1]:
             last = [0 if loop.is_reversed else self._steps - 1 for loop in loops]
-            self._concat([self._rows(*each) for each in zip(results, last, [1] * len(last), strict=True)], 0, 1)
+            self._concat([self._rows(*span) for span in zip(results, last, [1] * len(last), strict=True)], 0, 1)
         if self._outputs[2]:
             self._concat([self._rows(result, self._steps, 1) for result in results], 0, 2)
 
@@ -131,7 +131,7 @@ class _Calls:
 
     def _weights(self, index: int) -> _Weights:
         editor, node = self.emit.editor, self.emit.node
-        inputs, recurrence = (editor.constant(node.input[each]) for each in (_WEIGHT, _RECURRENCE))
+        inputs, recurrence = (editor.constant(node.input[place]) for place in (_WEIGHT, _RECURRENCE))
         assert inputs is not None
         assert recurrence is not None
         width = GATES[node.op_type] * self._hidden
@@ -150,7 +150,7 @@ class _Calls:
         """Some rows of a loop's result, [count, batch, hidden]; all of them need no node."""
         if count == self._steps + bool(self._outputs[2]):
             return value
-        bounds = [self.emit.constant([each], "bound") for each in (begin, begin + count, 0)]
+        bounds = [self.emit.constant([bound], "bound") for bound in (begin, begin + count, 0)]
         return self.emit("Slice", value, *bounds, part="rows")
 
     def _joined(self, values: Sequence[str], axis: int, output: str) -> None:

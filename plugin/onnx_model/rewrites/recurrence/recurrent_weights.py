@@ -122,7 +122,7 @@ class ComputedWeights(_Multiplied):
             one = emit.constant(np.asarray(self.direction), "direction")
             value = emit("Gather", self.name, one, part="direction", axis=0)
             if rows.stop is not None:
-                bounds = [emit.constant([each], "bound") for each in (rows.start or 0, rows.stop, 0)]
+                bounds = [emit.constant([bound], "bound") for bound in (rows.start or 0, rows.stop, 0)]
                 value = emit("Slice", value, *bounds, part="rows")
             self._known[key] = emit("Transpose", value, part="turn", perm=[1, 0]) if self.is_matrix else value
         return self._known[key]
@@ -131,8 +131,8 @@ class ComputedWeights(_Multiplied):
         return self.part(emit, rows, hint)
 
     def total(self, emit: Emitter, first: Sequence[slice], second: Sequence[slice]) -> str:
-        pieces = [self.part(emit, each, "bias") for each in first]
-        others = [self.part(emit, each, "bias") for each in second]
+        pieces = [self.part(emit, rows_of_part, "bias") for rows_of_part in first]
+        others = [self.part(emit, rows_of_part, "bias") for rows_of_part in second]
         sums = [emit("Add", *pair, part="add_bias") for pair in zip(pieces, others, strict=False)]
         joined = [*sums, *pieces[len(others) :]]
         return joined[0] if len(joined) == 1 else emit("Concat", *joined, part="join_bias", axis=0)

@@ -23,10 +23,10 @@ def scan_by_doubling(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | 
     shape, axes = editor.shape(node.input[0]), editor.constant(node.input[1])
     if shape is None or axes is None:
         return None
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     axis = int(axes.item()) % len(shape)
     value, distance = node.input[0], 1
-    if found.get("exclusive"):
+    if settings.get("exclusive"):
         value = _shifted(emit, value, shape, axis, 1)
     while distance < shape[axis]:
         before = _shifted(emit, value, shape, axis, distance)
@@ -38,14 +38,14 @@ def scan_by_doubling(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | 
 
 def _inclusive(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """An exclusive running sum as an inclusive one of elements that are shifted by one."""
-    shape, axes, found = editor.shape(node.input[0]), editor.constant(node.input[1]), attributes(node)
-    if shape is None or axes is None or not found.get("exclusive") or 0 in shape:
+    shape, axes, settings = editor.shape(node.input[0]), editor.constant(node.input[1]), attributes(node)
+    if shape is None or axes is None or not settings.get("exclusive") or 0 in shape:
         return None
     if editor.element_type(node.input[0]) not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         return None
     emit = Emitter(editor, node)
     shifted = _shifted(emit, node.input[0], shape, int(axes.item()) % len(shape), 1)
-    emit("CumSum", shifted, node.input[1], output=node.output[0], reverse=found.get("reverse"))
+    emit("CumSum", shifted, node.input[1], output=node.output[0], reverse=settings.get("reverse"))
     return emit.nodes
 
 
@@ -56,7 +56,7 @@ def _shifted(emit: Emitter, value: str, shape: tuple[int, ...], axis: int, dista
     filled = (*shape[:axis], min(distance, shape[axis]), *shape[axis + 1 :])
     fill = emit.constant(np.full(filled, neutral, emit.dtype(node.input[0])), "neutral")
     first, end = (distance, shape[axis]) if is_reverse else (0, max(shape[axis] - distance, 0))
-    bounds = [emit.constant([each], hint) for each, hint in ((first, "first"), (end, "end"), (axis, "axis"))]
+    bounds = [emit.constant([bound], hint) for bound, hint in ((first, "first"), (end, "end"), (axis, "axis"))]
     kept = emit("Slice", value, *bounds, part=f"kept{distance}")
     joined = (kept, fill) if is_reverse else (fill, kept)
     return emit("Concat", *joined, part=f"shift{distance}", axis=axis)

@@ -23,7 +23,7 @@ def multiply_affine_grid(node: NodeProto, editor: GraphEditor) -> list[NodeProto
     size = editor.constant(node.input[1])
     if size is None:
         raise UnsupportedModelError(f"{describe_node(node)} computes its size; a constant was expected")
-    lengths = [int(each) for each in size[2:]]
+    lengths = [int(length) for length in size[2:]]
     corners = bool(attributes(node).get("align_corners", 0))
     emit = Emitter(editor, node)
     positions = _positions(lengths, corners).astype(emit.dtype(node.input[0]))

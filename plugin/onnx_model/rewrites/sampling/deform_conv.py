@@ -20,8 +20,8 @@ def gather_deform_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] 
         return None
     if editor.element_type(node.input[2]) != TensorProto.FLOAT or math.prod(shape[2:]) > EXACT_IN_FLOAT:
         return None
-    emit, found = Emitter(editor, node), attributes(node)
-    groups, group = found.get("offset_group", 1), found.get("group", 1)
+    emit, settings = Emitter(editor, node), attributes(node)
+    groups, group = settings.get("offset_group", 1), settings.get("group", 1)
     taps, points = math.prod(weight[2:]), math.prod(offset[2:])
     batch, channels = shape[0] * groups, shape[1] // groups
     pixels = emit("Reshape", node.input[0], emit.constant([batch, channels, -1], "flat"), part="pixels")
@@ -33,7 +33,7 @@ def gather_deform_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] 
         return emit("GatherElements", pixels, index, part="pixel", axis=2)
 
     sampler = Sampler(emit, shape[:1:-1], node.input[2], node.input[0], read, 1, zeros=True)
-    grid = _positions(found, weight[2:], offset[2:])
+    grid = _positions(settings, weight[2:], offset[2:])
     split = emit.constant([batch, taps, 2, points], "offsets")
     offsets = emit("Reshape", node.input[2], split, part="offsets")
     positions = []
@@ -58,9 +58,13 @@ def gather_deform_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] 
     return emit.nodes
 
 
-def _positions(found: dict[str, list[int]], kernel: tuple[int, ...], result: tuple[int, ...]) -> list[Array]:
+def _positions(settings: dict[str, list[int]], kernel: tuple[int, ...], result: tuple[int, ...]) -> list[Array]:
     """For rows, then columns: where each element of the kernel reads for each result, [taps, points]."""
-    strides, dilations, pads = found.get("strides", [1, 1]), found.get("dilations", [1, 1]), found.get("pads", [0] * 4)
+    strides, dilations, pads = (
+        settings.get("strides", [1, 1]),
+        settings.get("dilations", [1, 1]),
+        settings.get("pads", [0] * 4),
+    )
     grid = []
     for axis in range(2):
         tap = np.indices(kernel)[axis].reshape(-1, 1) * dilations[axis]

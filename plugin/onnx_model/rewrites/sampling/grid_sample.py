@@ -25,8 +25,8 @@ def gather_grid_sample(node: NodeProto, editor: GraphEditor) -> list[NodeProto] 
     only one kind of padding. Cubic sampling is of images alone, and moves each of a position's pixels inside, where
     other modes move the position.
     """
-    shape, grid, found = editor.shape(node.input[0]), editor.shape(node.input[1]), attributes(node)
-    mode = found.get("mode", "linear")
+    shape, grid, settings = editor.shape(node.input[0]), editor.shape(node.input[1]), attributes(node)
+    mode = settings.get("mode", "linear")
     mode = _MODES.get(mode, mode)
     if shape is None or grid is None or len(shape) not in (4, 5):
         return None
@@ -45,7 +45,7 @@ def gather_grid_sample(node: NodeProto, editor: GraphEditor) -> list[NodeProto] 
         index = emit("Expand", index, emit.constant([shape[0], shape[1], points], "every"), part="index_every")
         return emit("GatherElements", pixels, index, part="pixel", axis=2)
 
-    padding = found.get("padding_mode", "zeros")
+    padding = settings.get("padding_mode", "zeros")
     # The last dimension of the grid holds x, then y.
     sampler = Sampler(
         emit, shape[:1:-1], kind, node.input[0] if mode == "nearest" else kind, read, 1, padding == "zeros"

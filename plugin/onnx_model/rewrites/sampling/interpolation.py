@@ -100,7 +100,9 @@ class Sampler:
     def _weighted(self, taps: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
         emit, values = self.emit, []
         for chosen in itertools.product(*taps):
-            weight = reduce(lambda left, right: emit("Mul", left, right, part="weight"), (each for _, each in chosen))
+            weight = reduce(
+                lambda left, right: emit("Mul", left, right, part="weight"), (factor for _, factor in chosen)
+            )
             pixel = self.pixel([name for name, _ in chosen])
             values.append(emit("Mul", pixel, self._aligned(weight, "weight_align"), part="weighted"))
         return values
@@ -110,10 +112,10 @@ class Sampler:
         emit = self.emit
         one = self.number(1.0)
         rest = emit("Sub", one, fraction, part="rest")
-        outer = [emit("Add", each, one, part="far") for each in (fraction, rest)]
+        outer = [emit("Add", distance, one, part="far") for distance in (fraction, rest)]
         a = _CUBIC
-        far = [self._polynomial(each, (a, -5 * a, 8 * a, -4 * a)) for each in outer]
-        near = [self._polynomial(each, (a + 2, -(a + 3), 0.0, 1.0)) for each in (fraction, rest)]
+        far = [self._polynomial(distance, (a, -5 * a, 8 * a, -4 * a)) for distance in outer]
+        near = [self._polynomial(distance, (a + 2, -(a + 3), 0.0, 1.0)) for distance in (fraction, rest)]
         return [far[0], near[0], near[1], far[1]]
 
     def _polynomial(self, value: str, coefficients: Sequence[float]) -> str:

@@ -56,7 +56,7 @@ def resize_by_decimals(model: ModelProto) -> tuple[str, ...]:
 def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "Resize":
         return None
-    found = attributes(node)
+    settings = attributes(node)
     shape, target = editor.shape(node.input[0]), editor.shape(node.output[0])
     if shape is None or target is None:
         return None
@@ -67,7 +67,7 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         emit = Emitter(editor, node)
         emit("Identity", node.input[0], output=node.output[0])
         return emit.nodes
-    if _is_native(found, axes, len(shape), editor.element_type(node.input[0])):
+    if _is_native(settings, axes, len(shape), editor.element_type(node.input[0])):
         return _by_sizes(node, editor) if shape_in_f32(node, editor) else None
     if max(axis.target for axis in axes) > _MOST_ROWS:
         raise UnsupportedModelError(
@@ -75,20 +75,20 @@ def _lowered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         )
     emit = Emitter(editor, node)
     element = editor.element_type(node.input[0])
-    is_whole, is_widened = _is_whole(node, element, found), _is_widened(element, found)
+    is_whole, is_widened = _is_whole(node, element, settings), _is_widened(element, settings)
     is_cast = is_whole or is_widened
     value = emit("Cast", node.input[0], part="float", to=TensorProto.FLOAT) if is_cast else node.input[0]
-    outside = _outside(axes, target) if found.get("coordinate_transformation_mode") == CROP else None
+    outside = _outside(axes, target) if settings.get("coordinate_transformation_mode") == CROP else None
     for axis in axes:
         last = axis is axes[-1] and outside is None and not is_cast
-        value = _resize_axis(emit, value, axis, found, node.output[0] if last else "")
+        value = _resize_axis(emit, value, axis, settings, node.output[0] if last else "")
     if is_whole:
         value = _truncated(emit, value, node.output[0] if outside is None else "")
     elif is_widened:
         output = node.output[0] if outside is None else ""
         value = emit("Cast", value, part="" if output else "narrow", output=output, to=element)
     if outside is not None:
-        filler = emit.like(found.get("extrapolation_value", 0.0), node.input[0], "filler")
+        filler = emit.like(settings.get("extrapolation_value", 0.0), node.input[0], "filler")
         emit("Where", emit.constant(outside, "outside"), filler, value, part="fill", output=node.output[0])
     return emit.nodes
 
@@ -101,27 +101,27 @@ def _by_sizes(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     return emit.nodes
 
 
-def _is_whole(node: NodeProto, element: int, found: dict[str, object]) -> bool:
+def _is_whole(node: NodeProto, element: int, settings: dict[str, object]) -> bool:
     """Whether integers are interpolated, which takes fractions.
 
     Raises:
         UnsupportedModelError: ONNX Runtime does not do that, or rounds it in ways that differ by type.
     """
-    mode = found.get("mode", "nearest")
+    mode = settings.get("mode", "nearest")
     if mode == "nearest" or not element or element in _FLOATS:
         return False
-    if element in _TRUNCATED and mode == "linear" and not found.get("antialias"):
+    if element in _TRUNCATED and mode == "linear" and not settings.get("antialias"):
         return True
     name = TensorProto.DataType.Name(element).lower()
-    how = f"mode '{mode}'" + (" with antialias" if found.get("antialias") else "")
+    how = f"mode '{mode}'" + (" with antialias" if settings.get("antialias") else "")
     raise UnsupportedModelError(
         f"{describe_node(node)} resizes {name} in {how}, whose rounding is not defined; cast to float32 around it"
     )
 
 
-def _is_widened(element: int, found: dict[str, object]) -> bool:
+def _is_widened(element: int, settings: dict[str, object]) -> bool:
     """Whether many taps of numbers of 16 bits are added, whose sums would be rounded as often."""
-    return element in _NARROW and (found.get("mode") == "cubic" or bool(found.get("antialias")))
+    return element in _NARROW and (settings.get("mode") == "cubic" or bool(settings.get("antialias")))
 
 
 def _truncated(emit: Emitter, value: str, output: str) -> str:
@@ -191,20 +191,20 @@ def _resized_axes(
     ]
 
 
-def _is_native(found: dict[str, object], axes: list[Axis], rank: int, element: int) -> bool:
-    mode, transform = found.get("mode", "nearest"), found.get("coordinate_transformation_mode", "half_pixel")
+def _is_native(settings: dict[str, object], axes: list[Axis], rank: int, element: int) -> bool:
+    mode, transform = settings.get("mode", "nearest"), settings.get("coordinate_transformation_mode", "half_pixel")
     # Interpolation between rows does not see the last bit of a factor, and choosing the nearest one may.
     is_rounded = mode == "linear"
     even = all(_is_even(axis, is_rounded=is_rounded) for axis in axes)
-    if found.get("exclude_outside") or "axes" in found or not even or axes[0].index < 2:
+    if settings.get("exclude_outside") or "axes" in settings or not even or axes[0].index < 2:
         return False
-    if found.get("antialias") or transform in (CROP, WHOLE_PIXEL):
+    if settings.get("antialias") or transform in (CROP, WHOLE_PIXEL):
         return False
     if mode == "nearest":
-        return (transform, found.get("nearest_mode", "round_prefer_floor")) in _NEAREST_NATIVE
+        return (transform, settings.get("nearest_mode", "round_prefer_floor")) in _NEAREST_NATIVE
     if element != TensorProto.FLOAT or rank != _RANK_OF_IMAGES:
         return False
-    return mode == "linear" or found.get("cubic_coeff_a", CUBIC) == CUBIC
+    return mode == "linear" or settings.get("cubic_coeff_a", CUBIC) == CUBIC
 
 
 def _is_even(axis: Axis, *, is_rounded: bool) -> bool:
@@ -215,8 +215,8 @@ def _is_even(axis: Axis, *, is_rounded: bool) -> bool:
     return axis.size * axis.scale == axis.target or axis.scale == quotient
 
 
-def _resize_axis(emit: Emitter, value: str, axis: Axis, found: dict[str, object], output: str) -> str:
-    element, is_wide = emit.editor.element_type(emit.node.input[0]), _is_wide(axis, found)
+def _resize_axis(emit: Emitter, value: str, axis: Axis, settings: dict[str, object], output: str) -> str:
+    element, is_wide = emit.editor.element_type(emit.node.input[0]), _is_wide(axis, settings)
     if is_wide and axis.size * axis.target > _MOST_WEIGHTS:
         if axis.scale < 1 / _MOST_BY_TAPS:
             raise UnsupportedModelError(
@@ -224,12 +224,12 @@ def _resize_axis(emit: Emitter, value: str, axis: Axis, found: dict[str, object]
                 f"{2 * _MOST_BY_TAPS}; resize in several steps"
             )
         is_wide = False
-    rows, weights = taps(axis, found, is_whole=element in _TRUNCATED)
+    rows, weights = taps(axis, settings, is_whole=element in _TRUNCATED)
     if weights is None:
         part = "" if output else f"axis{axis.index}"
         return emit("Gather", value, emit.constant(rows[0], "rows"), part=part, output=output, axis=axis.index)
     rank = len(emit.editor.shape(emit.node.input[0]) or ())
-    is_cast = element not in _FLOATS or _is_widened(element, found)
+    is_cast = element not in _FLOATS or _is_widened(element, settings)
     dtype = np.dtype(np.float32) if is_cast else emit.dtype(emit.node.input[0])
     if is_wide:
         matrix = np.zeros((axis.size, axis.target))
@@ -251,8 +251,8 @@ def _resize_axis(emit: Emitter, value: str, axis: Axis, found: dict[str, object]
     return total
 
 
-def _is_wide(axis: Axis, found: dict[str, object]) -> bool:
-    is_weighted = bool(found.get("antialias")) and found.get("mode", "nearest") != "nearest"
+def _is_wide(axis: Axis, settings: dict[str, object]) -> bool:
+    is_weighted = bool(settings.get("antialias")) and settings.get("mode", "nearest") != "nearest"
     return is_weighted and axis.scale < 1 / _MOST_SHRINKING
 
 

@@ -31,44 +31,44 @@ class Axis:
     crop: tuple[float, float] = (0.0, 1.0)
 
 
-def taps(axis: Axis, found: dict[str, object], *, is_whole: bool) -> tuple[Array, Array | None]:
+def taps(axis: Axis, settings: dict[str, object], *, is_whole: bool) -> tuple[Array, Array | None]:
     """The rows to gather and their weights, [taps, target]; weights are None for nearest, which has one tap.
 
     Positions are rounded as ONNX Runtime rounds them where that decides: for the nearest row, and with ``is_whole``,
     which drops a fraction just below one.
     """
-    mode, transform = found.get("mode", "nearest"), str(found.get("coordinate_transformation_mode", "half_pixel"))
+    mode, transform = settings.get("mode", "nearest"), str(settings.get("coordinate_transformation_mode", "half_pixel"))
     coarse = coordinates(axis, transform, np.float32)
     if mode == "nearest":
-        rows = _nearest(coarse.astype(np.float64), str(found.get("nearest_mode", "round_prefer_floor")))
+        rows = _nearest(coarse.astype(np.float64), str(settings.get("nearest_mode", "round_prefer_floor")))
         return np.clip(rows, 0, axis.size - 1)[None].astype(np.int64), None
     where = np.clip(coarse, 0, axis.size - 1) if is_whole else coordinates(axis, transform)
     base = np.floor(where)
     fraction = where - base
-    if found.get("antialias") and axis.scale < 1:
-        offsets, weights = _stretched(fraction, axis.scale, found)
+    if settings.get("antialias") and axis.scale < 1:
+        offsets, weights = _stretched(fraction, axis.scale, settings)
     elif mode == "linear":
         offsets, weights = np.array([0, 1]), np.stack([1 - fraction, fraction])
     else:
         offsets = np.arange(-1, 3)
-        weights = _cubic(fraction, float(str(found.get("cubic_coeff_a", CUBIC))))
+        weights = _cubic(fraction, float(str(settings.get("cubic_coeff_a", CUBIC))))
     rows = base[None] + offsets[:, None]
-    if found.get("exclude_outside"):
+    if settings.get("exclude_outside"):
         weights = np.where((rows < 0) | (rows >= axis.size), 0, weights)
         weights = weights / weights.sum(axis=0)
     return np.clip(rows, 0, axis.size - 1).astype(np.int64), weights
 
 
-def _stretched(fraction: Array, scale: float, found: dict[str, object]) -> tuple[Array, Array]:
+def _stretched(fraction: Array, scale: float, settings: dict[str, object]) -> tuple[Array, Array]:
     """Offsets and weights of a filter that is as much wider as the result has fewer positions."""
-    is_linear = found.get("mode") == "linear"
+    is_linear = settings.get("mode") == "linear"
     start = int(np.floor(-(1 if is_linear else 2) / scale)) + 1
     offsets = np.arange(start, 2 - start)
     distance = np.abs(offsets[:, None] - fraction) * scale
     if is_linear:
         weights = np.clip(1 - distance, 0, 1)
     else:
-        weights = _cubic_kernel(distance, float(str(found.get("cubic_coeff_a", CUBIC))))
+        weights = _cubic_kernel(distance, float(str(settings.get("cubic_coeff_a", CUBIC))))
     return offsets, weights / weights.sum(axis=0)
 
 

@@ -28,8 +28,8 @@ def gather_roi_align(model: ModelProto) -> tuple[str, ...]:
 def _lowered(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     if node.op_type != "RoiAlign":
         return None
-    found, shape, regions = attributes(node), editor.shape(node.input[0]), editor.shape(node.input[1])
-    ratio = found.get("sampling_ratio", 0)
+    settings, shape, regions = attributes(node), editor.shape(node.input[0]), editor.shape(node.input[1])
+    ratio = settings.get("sampling_ratio", 0)
     if ratio <= 0:
         raise UnsupportedModelError(
             f"{describe_node(node)} takes as many samples as its regions are large, which differs from region to "
@@ -41,11 +41,11 @@ def _lowered(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
     if batch * height * width > EXACT_IN_FLOAT:
         return None
     emit = Emitter(editor, node)
-    rows, columns = found.get("output_height", 1), found.get("output_width", 1)
+    rows, columns = settings.get("output_height", 1), settings.get("output_width", 1)
     y, outside_y = _positions(emit, 1, rows, height)
     x, outside_x = _positions(emit, 0, columns, width)
-    y, outside_y = (_axis(emit, each, 2) for each in (y, outside_y))
-    x, outside_x = (_axis(emit, each, 1) for each in (x, outside_x))
+    y, outside_y = (_axis(emit, side, 2) for side in (y, outside_y))
+    x, outside_x = (_axis(emit, side, 1) for side in (x, outside_x))
     # [channels, batch * height * width]: the images of regions are chosen by the index.
     pixels = emit("Transpose", node.input[0], part="channels_first", perm=[1, 0, 2, 3])
     pixels = emit("Reshape", pixels, emit.constant([channels, -1], "flat"), part="pixels")
@@ -57,7 +57,7 @@ def _lowered(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
         return emit("Gather", pixels, emit("Add", index, begin, part="index_in_batch"), part="pixel", axis=1)
 
     values = Sampler(emit, (width, height), node.input[1], node.input[0], read, 0, zeros=False).linear([x, y])
-    if found.get("mode", "avg") == "max":
+    if settings.get("mode", "avg") == "max":
         # The largest weighted neighbour, as ONNX's and ONNX Runtime's do, not the largest interpolated value.
         value = reduce(lambda left, right: emit("Max", left, right, part="larger"), values)
     else:
@@ -66,7 +66,7 @@ def _lowered(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
     value = emit("Where", outside, emit.like(0.0, node.input[0], "zero"), value, part="masked")
     split = [channels, regions[0], rows, ratio, columns, ratio]
     value = emit("Reshape", value, emit.constant(split, "bins"), part="bins")
-    pooling = "ReduceMax" if found.get("mode", "avg") == "max" else "ReduceMean"
+    pooling = "ReduceMax" if settings.get("mode", "avg") == "max" else "ReduceMean"
     value = emit.reduced(pooling, value, [3, 5], version)
     emit("Transpose", value, part="regions_first", output=node.output[0], perm=[1, 0, 2, 3])
     return emit.nodes
@@ -74,8 +74,8 @@ def _lowered(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePro
 
 def _positions(emit: Emitter, first: int, bins: int, size: int) -> tuple[str, str]:
     """Sampling positions along one dimension, [regions, bins * samples], inside the image, and which were outside."""
-    found, regions = attributes(emit.node), emit.node.input[1]
-    halved = found.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    settings, regions = attributes(emit.node), emit.node.input[1]
+    halved = settings.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
 
     def number(value: float) -> str:
         return emit.like(value, regions, "number")
@@ -83,13 +83,15 @@ def _positions(emit: Emitter, first: int, bins: int, size: int) -> tuple[str, st
     low, high = (
         emit("Gather", regions, emit.constant([index], "corner"), part="corner", axis=1) for index in (first, first + 2)
     )
-    low, high = (emit("Mul", each, number(found.get("spatial_scale", 1.0)), part="scale") for each in (low, high))
+    low, high = (
+        emit("Mul", corner, number(settings.get("spatial_scale", 1.0)), part="scale") for corner in (low, high)
+    )
     if halved:
-        low, high = (emit("Sub", each, number(0.5), part="half") for each in (low, high))
+        low, high = (emit("Sub", corner, number(0.5), part="half") for corner in (low, high))
     extent = emit("Sub", high, low, part="extent")
     if not halved:
         extent = emit("Max", extent, number(1.0), part="extent_of_one")
-    ratio = found["sampling_ratio"]
+    ratio = settings["sampling_ratio"]
     steps = ((np.arange(bins * ratio) + 0.5) / (bins * ratio)).astype(np.float32)
     position = emit("Mul", extent, emit.constant(steps[None], "steps"), part="distance")
     position = emit("Add", low, position, part="position")

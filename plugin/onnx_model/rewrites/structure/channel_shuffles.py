@@ -36,13 +36,15 @@ def slice_shuffled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | No
     """
     if attributes(node).get("axis", 0) != 0:
         return None
-    index, found = editor.constant(node.input[1]), _shuffled(node.input[0], editor)
-    if found is None or index is None or index.ndim > 0:
+    index, shuffled = editor.constant(node.input[1]), _shuffled(node.input[0], editor)
+    if shuffled is None or index is None or index.ndim > 0:
         return None
-    first = int(index) % found.groups
-    emit, parts = Emitter(editor, node), _parts(found, editor)
-    slices = [emit.constant(np.array([each]), "slice") for each in (first, np.iinfo(np.int64).max, 1, found.groups)]
-    image = emit("Concat", *parts, part="joined", axis=_CHANNEL) if len(parts) > 1 else found.image
+    first = int(index) % shuffled.groups
+    emit, parts = Emitter(editor, node), _parts(shuffled, editor)
+    slices = [
+        emit.constant(np.array([bound]), "slice") for bound in (first, np.iinfo(np.int64).max, 1, shuffled.groups)
+    ]
+    image = emit("Concat", *parts, part="joined", axis=_CHANNEL) if len(parts) > 1 else shuffled.image
     emit("Slice", image, *slices, output=node.output[0])
     return emit.nodes
 
@@ -52,7 +54,7 @@ def _parts(shuffled: _Shuffled, editor: GraphEditor) -> list[str]:
     concat = editor.producer(shuffled.image)
     if concat is None or concat.op_type != "Concat" or attributes(concat)["axis"] not in (_CHANNEL, _CHANNEL - 4):
         return [shuffled.image]
-    shapes = [editor.shape(each) for each in concat.input]
+    shapes = [editor.shape(name) for name in concat.input]
     if any(shape is None or shape[_CHANNEL] % shuffled.groups for shape in shapes):
         return [shuffled.image]
     return list(concat.input)
@@ -68,7 +70,7 @@ def _shuffled(name: str, editor: GraphEditor) -> _Shuffled | None:
         if operator == "Transpose" and attributes(node).get("perm") != _GROUPS_FIRST:
             return None
         names.append(node.input[0])
-    result, _, split, image = (editor.shape(each) for each in names)
+    result, _, split, image = (editor.shape(name) for name in names)
     if result is None or split is None or image is None or len(image) != 4 or 0 in image:
         return None
     batch, channels, height, width = image

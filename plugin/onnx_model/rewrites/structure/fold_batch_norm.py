@@ -56,13 +56,13 @@ def _fold_into_producer(norm: NodeProto, editor: GraphEditor) -> bool:
 
 
 def _affine(norm: NodeProto, editor: GraphEditor) -> _Affine | None:
-    found = attributes(norm)
+    settings = attributes(norm)
     parameters = [editor.constant(name) for name in norm.input[1:5]]
-    if found.get("training_mode") or any(value is None for value in parameters):
+    if settings.get("training_mode") or any(value is None for value in parameters):
         return None
     gamma, beta, mean, variance = (np.asarray(value, np.float64) for value in parameters)
     with np.errstate(divide="ignore", invalid="ignore"):
-        scale = gamma / np.sqrt(variance + found.get("epsilon", 1e-5))
+        scale = gamma / np.sqrt(variance + settings.get("epsilon", 1e-5))
         return _Affine(scale, beta - scale * mean)
 
 
@@ -73,10 +73,10 @@ def _folded_weights(root: NodeProto, affine: _Affine, editor: GraphEditor) -> tu
     bias = editor.constant(bias_name) if bias_name else np.zeros(1)
     if weight is None or bias is None or weight.ndim < 2:
         return None
-    found = attributes(root)
+    settings = attributes(root)
     if root.op_type == "Gemm":
-        bias = bias * found.get("beta", 1.0)
-        if found.get("beta", 1.0) != 1.0:
+        bias = bias * settings.get("beta", 1.0)
+        if settings.get("beta", 1.0) != 1.0:
             return None
     channels = len(affine.scale)
     # A column of a Gemm is one number for each row.
@@ -84,22 +84,22 @@ def _folded_weights(root: NodeProto, affine: _Affine, editor: GraphEditor) -> tu
         return None
     shifted = affine.scale * bias.reshape(-1).astype(np.float64) + affine.shift
     with np.errstate(over="ignore"):
-        scaled = _scale_channels(root, weight, affine.scale, found)
+        scaled = _scale_channels(root, weight, affine.scale, settings)
         if scaled is None:
             return None
         result = scaled, shifted.astype(weight.dtype)
     return result if all(np.isfinite(values).all() for values in result) else None
 
 
-def _scale_channels(root: NodeProto, weight: Array, scale: Array, found: dict[str, int]) -> Array | None:
-    group = found.get("group", 1)
+def _scale_channels(root: NodeProto, weight: Array, scale: Array, settings: dict[str, int]) -> Array | None:
+    group = settings.get("group", 1)
     if root.op_type == "ConvTranspose":
         if weight.shape[1] * group != len(scale):
             return None
         grouped = weight.reshape(group, -1, *weight.shape[1:])
         factors = scale.reshape(group, 1, -1, *[1] * (weight.ndim - 2))
         return _product(grouped, factors).reshape(weight.shape)
-    axis = 0 if root.op_type == "Gemm" and found.get("transB") else _CHANNEL_AXIS[root.op_type]
+    axis = 0 if root.op_type == "Gemm" and settings.get("transB") else _CHANNEL_AXIS[root.op_type]
     if weight.shape[axis] != len(scale):
         return None
     return _product(weight, scale.reshape([-1 if index == axis else 1 for index in range(weight.ndim)]))

@@ -131,8 +131,8 @@ def _known_shape(node: NodeProto, editor: GraphEditor) -> list[Array] | None:
         return None
     if node.op_type == "Size":
         return [np.asarray(np.prod(shape, dtype=np.int64))]
-    found = attributes(node)
-    return [np.asarray(shape[found.get("start", 0) : found.get("end")], np.int64)]
+    settings = attributes(node)
+    return [np.asarray(shape[settings.get("start", 0) : settings.get("end")], np.int64)]
 
 
 def _known_range(node: NodeProto, editor: GraphEditor) -> list[Array] | None:

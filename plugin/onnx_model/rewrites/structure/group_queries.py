@@ -68,10 +68,10 @@ def _grouped(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Rewrite the product of an attention's weights and values, with all nodes back to its queries."""
     if node.op_type != "MatMul" or (values := _repeated(node.input[1], editor)) is None or values.is_turned:
         return None
-    found = _chain(node.input[0], editor)
-    if found is None:
+    chain = _chain(node.input[0], editor)
+    if chain is None:
         return None
-    first, steps = found
+    first, steps = chain
     keys, shape = _repeated(first.input[1], editor), editor.shape(first.input[0])
     if keys is None or shape is None or keys.shape[1] != values.shape[1]:
         return None
@@ -109,8 +109,8 @@ def _chain(name: str, editor: GraphEditor) -> tuple[NodeProto, list[NodeProto]] 
         if node.op_type == "Softmax" and (steps or attributes(node).get("axis", -1) not in (-1, _RANK - 1)):
             return None
         steps.insert(0, node)
-        followed = [each for each in node.input if _leads_to_product(each, editor)]
-        others = [editor.shape(each) for each in node.input if each not in followed]
+        followed = [name for name in node.input if _leads_to_product(name, editor)]
+        others = [editor.shape(name) for name in node.input if name not in followed]
         if len(followed) != 1 or not all(map(partial(_spreads, shape=shape), others)):
             return None
         node = editor.producer(followed[0])
@@ -123,15 +123,15 @@ def _chain(name: str, editor: GraphEditor) -> tuple[NodeProto, list[NodeProto]] 
 def _leads_to_product(name: str, editor: GraphEditor) -> bool:
     node = editor.producer(name)
     while node is not None and node.op_type in _STEPS:
-        node = next((each for each in map(editor.producer, node.input) if each is not None), None)
+        node = next((producer for producer in map(editor.producer, node.input) if producer is not None), None)
     return node is not None and node.op_type == "MatMul" and _repeated(node.input[1], editor) is not None
 
 
-def _spreads(found: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
+def _spreads(sizes: tuple[int, ...] | None, shape: tuple[int, ...]) -> bool:
     """Whether an operand beside the scores is the same for all heads."""
-    if found is None or len(found) > _RANK:
+    if sizes is None or len(sizes) > _RANK:
         return False
-    whole = (1,) * (_RANK - len(found)) + found
+    whole = (1,) * (_RANK - len(sizes)) + sizes
     return whole[1] == 1 and all(size in (1, full) for size, full in zip(whole, shape, strict=True))
 
 
@@ -157,7 +157,7 @@ def _repeated(name: str, editor: GraphEditor) -> _Repeated | None:
     if not is_repeat or raised.op_type not in ("Unsqueeze", "Reshape"):
         return None
     names = raised.input[0], raised.output[0], spread.output[0], joined.output[0]
-    shapes = [editor.shape(each) for each in names]
+    shapes = [editor.shape(name) for name in names]
     source, one, several, heads = (shape or () for shape in shapes)
     if len(source) != _RANK or len(several) != _RANK + 1:
         return None

@@ -48,7 +48,7 @@ def initializers_only(model: ModelProto) -> tuple[str, ...]:
 
 def _constants_of(graph: GraphProto) -> list[str]:
     kept: list[NodeProto] = []
-    found: list[str] = []
+    constants: list[str] = []
     for node in graph.node:
         tensor = _constant_tensor(node) if node.op_type == "Constant" else None
         if tensor is None:
@@ -56,11 +56,11 @@ def _constants_of(graph: GraphProto) -> list[str]:
             continue
         tensor.name = node.output[0]
         graph.initializer.append(tensor)
-        found.append(node.name)
-    if found:
+        constants.append(node.name)
+    if constants:
         del graph.node[:]
         graph.node.extend(kept)
-    return found
+    return constants
 
 
 def _last_of_each_name(graph: GraphProto) -> None:

@@ -68,7 +68,7 @@ def _fill_calls(model: ModelProto, local: Mapping[_FunctionId, FunctionProto]) -
             if function is None:
                 continue
             given = {attribute.name for attribute in node.attribute}
-            node.attribute.extend(each for each in function.attribute_proto if each.name not in given)
+            node.attribute.extend(default for default in function.attribute_proto if default.name not in given)
             absent = tuple(sorted({*function.attribute} - given))
             key = (_id(function), absent)
             if key not in made:

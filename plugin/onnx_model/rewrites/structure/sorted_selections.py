@@ -14,12 +14,12 @@ def sort_selections(model: ModelProto) -> tuple[str, ...]:
 
     ONNX Runtime leaves such elements in the order of its heap. Where results are checked, it sorts them too.
     """
-    found = [node for node in nodes(model.graph) if _is_unsorted(node)]
-    for node in found:
+    unsorted = [node for node in nodes(model.graph) if _is_unsorted(node)]
+    for node in unsorted:
         for attribute in node.attribute:
             if attribute.name == _SORTED:
                 attribute.i = 1
-    return tuple(node.name for node in found)
+    return tuple(node.name for node in unsorted)
 
 
 def _is_unsorted(node: NodeProto) -> bool:

@@ -85,10 +85,10 @@ class _Lifting:
         inputs = [self._image(emit, node.input[0]), *node.input[1:]]
         if node.op_type in _FILTERED:
             inputs[1] = self._with_row(emit, node.input[1])
-        found = attributes(node)
-        changed = {name: [one, *found[name]] for name, one in _PER_DIMENSION.items() if name in found}
-        if "pads" in found:
-            begin, end = found["pads"]
+        settings = attributes(node)
+        changed = {name: [one, *settings[name]] for name, one in _PER_DIMENSION.items() if name in settings}
+        if "pads" in settings:
+            begin, end = settings["pads"]
             changed["pads"] = [0, begin, 0, end]
         return self._lifted(emit, inputs, **changed)
 

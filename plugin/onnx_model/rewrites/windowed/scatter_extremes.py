@@ -45,8 +45,8 @@ def widen_scattered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
     Raises:
         UnsupportedModelError: there is no wider type.
     """
-    found, element = attributes(node), editor.element_type(node.input[0]) if node.input else 0
-    if found.get("reduction", "none") not in _OPERATORS:
+    settings, element = attributes(node), editor.element_type(node.input[0]) if node.input else 0
+    if settings.get("reduction", "none") not in _OPERATORS:
         return None
     if element == TensorProto.UINT64:
         raise UnsupportedModelError(f"{describe_node(node)} compares uint64; cast to int64 around it")
@@ -54,20 +54,20 @@ def widen_scattered(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
         return None
     emit = Emitter(editor, node)
     data, updates = (emit("Cast", node.input[index], part="wide", to=_SIGNED[element]) for index in (0, 2))
-    chosen = emit("ScatterND", data, node.input[1], updates, part="chosen", **found)
+    chosen = emit("ScatterND", data, node.input[1], updates, part="chosen", **settings)
     emit("Cast", chosen, output=node.output[0], to=element)
     return emit.nodes
 
 
 def _compared(node: NodeProto, editor: GraphEditor, version: int) -> list[NodeProto] | None:
     """Each element is the largest, or smallest, of itself and the updates whose index is its position."""
-    found, operator = attributes(node), _OPERATORS.get(attributes(node).get("reduction", "none"))
+    settings, operator = attributes(node), _OPERATORS.get(attributes(node).get("reduction", "none"))
     if node.op_type != "ScatterElements" or operator is None:
         return None
     data, indices = (editor.shape(name) for name in node.input[:2])
     if data is None or indices is None:
         return None
-    axis = found.get("axis", 0) % len(data)
+    axis = settings.get("axis", 0) % len(data)
     others = [index for index in range(len(data)) if index != axis]
     if math.prod(indices) * data[axis] > _MOST_PAIRS or any(data[index] < indices[index] for index in others):
         return None
@@ -76,9 +76,9 @@ def _compared(node: NodeProto, editor: GraphEditor, version: int) -> list[NodePr
     before, update = (emit("Cast", node.input[at], part="wide", to=wide) if wide else node.input[at] for at in (0, 2))
     index = _position(emit, size)
     # [..., updates, positions]: the dimension of updates is reduced.
-    positions = np.arange(size, dtype=np.int64).reshape([-1 if each == axis else 1 for each in range(len(data))])
+    positions = np.arange(size, dtype=np.int64).reshape([-1 if place == axis else 1 for place in range(len(data))])
     behind = emit.constant([axis + 1], "behind")
-    index, update = (emit("Unsqueeze", each, behind, part="pair") for each in (index, update))
+    index, update = (emit("Unsqueeze", operand, behind, part="pair") for operand in (index, update))
     hit = emit("Equal", index, emit.constant(np.expand_dims(positions, axis), "positions"), part="hit")
     dtype = helper.tensor_dtype_to_np_dtype(wide) if wide else emit.dtype(node.input[0])
     nothing = emit.constant(_least(dtype, operator), "nothing")

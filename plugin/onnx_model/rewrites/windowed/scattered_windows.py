@@ -30,7 +30,7 @@ def _col2im(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     shape, image, block = editor.shape(node.input[0]), *(editor.constant(name) for name in node.input[1:3])
     if shape is None or image is None or block is None:
         return None
-    sizes, kernel = [int(each) for each in image], [int(each) for each in block]
+    sizes, kernel = [int(length) for length in image], [int(length) for length in block]
     counts, elements = _blocks(sizes, kernel, attributes(node)), math.prod(kernel)
     if min((*sizes, *kernel, *counts)) < 1 or shape[1] % elements or shape[2] != math.prod(counts):
         raise UnsupportedModelError(
@@ -51,22 +51,22 @@ def _col2im(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def _blocks(sizes: list[int], kernel: list[int], found: Mapping[str, list[int]]) -> list[int]:
+def _blocks(sizes: list[int], kernel: list[int], settings: Mapping[str, list[int]]) -> list[int]:
     """How many blocks there are along each axis of an image."""
     rank = len(sizes)
-    dilations, strides = found.get("dilations", [1] * rank), found.get("strides", [1] * rank)
-    pads = found.get("pads", [0] * 2 * rank)
+    dilations, strides = settings.get("dilations", [1] * rank), settings.get("strides", [1] * rank)
+    pads = settings.get("pads", [0] * 2 * rank)
     return [
         (sizes[axis] + pads[axis] + pads[axis + rank] - dilations[axis] * (kernel[axis] - 1) - 1) // strides[axis] + 1
         for axis in range(rank)
     ]
 
 
-def _sources(sizes: list[int], kernel: list[int], counts: list[int], found: Mapping[str, list[int]]) -> Array:
+def _sources(sizes: list[int], kernel: list[int], counts: list[int], settings: Mapping[str, list[int]]) -> Array:
     """[pixels, most elements on one]: indices of window elements, kernel element by kernel element."""
     rank = len(sizes)
-    dilations, strides = found.get("dilations", [1] * rank), found.get("strides", [1] * rank)
-    pads = found.get("pads", [0] * 2 * rank)
+    dilations, strides = settings.get("dilations", [1] * rank), settings.get("strides", [1] * rank)
+    pads = settings.get("pads", [0] * 2 * rank)
     grid = np.indices((*kernel, *counts))
     places = [grid[rank + axis] * strides[axis] - pads[axis] + grid[axis] * dilations[axis] for axis in range(rank)]
     inside = np.logical_and.reduce([(place >= 0) & (place < size) for place, size in zip(places, sizes, strict=True)])
@@ -85,9 +85,9 @@ def _max_unpool(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     larger = editor.constant(node.input[2]) if optional_input(node, 2) else None
     if shape is None or (optional_input(node, 2) and larger is None):
         return None
-    found, rank = attributes(node), len(shape) - 2
-    kernel, strides = found["kernel_shape"], found.get("strides", [1] * rank)
-    pads = found.get("pads", [0] * 2 * rank)
+    settings, rank = attributes(node), len(shape) - 2
+    kernel, strides = settings["kernel_shape"], settings.get("strides", [1] * rank)
+    pads = settings.get("pads", [0] * 2 * rank)
     spatial = [
         (shape[axis + 2] - 1) * strides[axis] - pads[axis] - pads[axis + rank] + kernel[axis] for axis in range(rank)
     ]
@@ -121,8 +121,8 @@ def _tensor_scatter(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
     cache, update = (editor.shape(name) for name in node.input[:2])
     if cache is None or update is None:
         return None
-    found = attributes(node)
-    axis = found.get("axis", -2) % len(cache)
+    settings = attributes(node)
+    axis = settings.get("axis", -2) % len(cache)
     emit, size, count = Emitter(editor, node), cache[axis], update[axis]
     positions = np.arange(size, dtype=np.int64).reshape([-1 if index == axis else 1 for index in range(len(cache))])
     distance = emit.constant(positions, "positions")
@@ -130,7 +130,7 @@ def _tensor_scatter(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
         column = emit.constant([-1, *[1] * (len(cache) - 1)], "column")
         distance = emit("Sub", distance, emit("Reshape", begin, column, part="begin"), part="distance")
     zero = emit.constant(0, "zero", np.int64)
-    if found.get("mode", "linear") == "circular":
+    if settings.get("mode", "linear") == "circular":
         length = emit.constant(size, "length", np.int64)
         distance = emit("Mod", distance, length, part="around")
     past = emit("Less", distance, emit.constant(count, "count", np.int64), part="before_end")
@@ -145,10 +145,10 @@ def _tensor_scatter(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | N
 
 def _reverse_sequence(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Each step reads the one as far from the sequence's end, or itself after it."""
-    shape, found = editor.shape(node.input[0]), attributes(node)
+    shape, settings = editor.shape(node.input[0]), attributes(node)
     if shape is None:
         return None
-    time, batch = found.get("time_axis", 0), found.get("batch_axis", 1)
+    time, batch = settings.get("time_axis", 0), settings.get("batch_axis", 1)
     emit, rank = Emitter(editor, node), len(shape)
     steps = np.arange(shape[time], dtype=np.int64).reshape([-1 if axis == time else 1 for axis in range(rank)])
     position, one = emit.constant(steps, "positions"), emit.constant(1, "one", np.int64)
@@ -164,21 +164,21 @@ def _reverse_sequence(node: NodeProto, editor: GraphEditor) -> list[NodeProto] |
 def _lp_pool(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """The root of a convolution of powers with ones: IREE 3.13 knows neither the operator of opset 17 nor dilations."""
     # Of the input it is not known where padding was written before.
-    found, shape = attributes(node), editor.shape(node.output[0])
-    if shape is None or found.get("ceil_mode"):
+    settings, shape = attributes(node), editor.shape(node.output[0])
+    if shape is None or settings.get("ceil_mode"):
         return None
-    if found.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    if settings.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
-    emit, source, power = Emitter(editor, node), node.input[0], found.get("p", 2)
+    emit, source, power = Emitter(editor, node), node.input[0], settings.get("p", 2)
     kind, dtype = editor.element_type(source), emit.dtype(source)
     # Powers of what f16 holds exceed it.
     is_half = kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16)
     if is_half:
         source, dtype = emit("Cast", source, part="widen", to=TensorProto.FLOAT), np.dtype(np.float32)
     value = emit("Pow", emit("Abs", source, part="size"), emit.constant(power, "power", dtype), part="power")
-    ones = emit.constant(np.ones((shape[1], 1, *found["kernel_shape"]), dtype), "ones")
+    ones = emit.constant(np.ones((shape[1], 1, *settings["kernel_shape"]), dtype), "ones")
     names = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
-    geometry: dict[str, Any] = {name: found.get(name) for name in names}
+    geometry: dict[str, Any] = {name: settings.get(name) for name in names}
     value = emit("Conv", value, ones, part="sum", group=shape[1], **geometry)
     value = emit("Pow", value, emit.constant(1 / power, "root", dtype), output="" if is_half else node.output[0])
     if is_half:

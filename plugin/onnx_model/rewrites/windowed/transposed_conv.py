@@ -46,7 +46,7 @@ def stretched_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | No
     value = _cropped(emit, value, window, low, high)
     known = editor.constant(node.input[1])
     kernel = _computed(emit, weight, group) if known is None else emit.constant(_turned(known, group), "weight")
-    pads = [max(each, 0) for each in (*low, *high)]
+    pads = [max(cropped, 0) for cropped in (*low, *high)]
     emit(
         "Conv",
         *(value, kernel, *node.input[2:]),
@@ -80,14 +80,14 @@ class _Blocks:
 
 def _blocks_of(node: NodeProto, editor: GraphEditor, window: Window) -> _Blocks | None:
     """The blocks by which one convolution computes the result; None if it does not, or would gain nothing."""
-    found, axes = attributes(node), range(len(window.sizes))
-    is_plain = found.get("group", 1) == 1 and set(window.dilations) == {1} and "output_shape" not in found
+    settings, axes = attributes(node), range(len(window.sizes))
+    is_plain = settings.get("group", 1) == 1 and set(window.dilations) == {1} and "output_shape" not in settings
     if not is_plain or max(window.strides) == 1 or editor.constant(node.input[1]) is None:
         return None
     taps = [-(-kernel // stride) for kernel, stride in zip(window.kernel, window.strides, strict=True)]
     if math.prod(taps) * math.prod(window.strides) > _MOST_ENLARGED * math.prod(window.kernel):
         return None
-    extra = found.get("output_padding", [0] * len(axes))
+    extra = settings.get("output_padding", [0] * len(axes))
     sizes = [
         (window.sizes[axis] - 1) * window.strides[axis] + window.kernel[axis] + extra[axis] - sum(window.pads[axis])
         for axis in axes
@@ -121,7 +121,7 @@ def _by_blocks(node: NodeProto, editor: GraphEditor, window: Window, blocks: _Bl
     value = emit("Conv", *inputs, kernel_shape=list(blocks.taps), pads=pads)
     split = [batch, channels, *window.strides, *blocks.count]
     value = emit("Reshape", value, emit.constant(split, "split"), part="split")
-    order = [0, 1, *(each for axis in range(rank) for each in (2 + rank + axis, 2 + axis))]
+    order = [0, 1, *(place for axis in range(rank) for place in (2 + rank + axis, 2 + axis))]
     value = emit("Transpose", value, part="places", perm=order)
     joined = [count * stride for count, stride in zip(blocks.count, window.strides, strict=True)]
     is_whole = (*joined,) == blocks.sizes
@@ -139,7 +139,7 @@ def _of_blocks(weight: Array, strides: Sequence[int], taps: Sequence[int]) -> Ar
     rank, (inputs, outputs, *kernel) = len(strides), weight.shape
     beyond = [(0, tap * stride - size) for tap, stride, size in zip(taps, strides, kernel, strict=True)]
     padded = np.pad(weight, [(0, 0), (0, 0), *beyond])
-    parts = [each for pair in zip(taps, strides, strict=True) for each in pair]
+    parts = [size for pair in zip(taps, strides, strict=True) for size in pair]
     apart = padded.reshape(inputs, outputs, *parts)
     order = [1, *(3 + 2 * axis for axis in range(rank)), 0, *(2 + 2 * axis for axis in range(rank))]
     joined = apart.transpose(order).reshape(-1, inputs, *taps)
@@ -182,11 +182,11 @@ def _cropped(emit: Emitter, value: str, window: Window, low: list[int], high: li
 
 def _computed(emit: Emitter, shape: tuple[int, ...], group: int) -> str:
     """As ``_turned``, of weights that are not known."""
-    each, kernel = shape[0] // group, shape[2:]
+    channels, kernel = shape[0] // group, shape[2:]
     order = [0, 2, 1, *range(3, len(shape) + 1)]
-    value = emit("Reshape", emit.node.input[1], emit.constant([group, each, *shape[1:]], "groups"), part="groups")
+    value = emit("Reshape", emit.node.input[1], emit.constant([group, channels, *shape[1:]], "groups"), part="groups")
     value = emit("Transpose", value, part="swap", perm=order)
-    value = emit("Reshape", value, emit.constant([group * shape[1], each, *kernel], "kernel"), part="kernel")
+    value = emit("Reshape", value, emit.constant([group * shape[1], channels, *kernel], "kernel"), part="kernel")
     for axis, size in enumerate(kernel, 2):
         if size > 1:
             backward = emit.constant(list(range(size - 1, -1, -1)), "backward")

@@ -53,10 +53,10 @@ class Window:
 @node_rewrite(*_WINDOWED, "ConvTranspose")
 def explicit_padding(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Replace ``auto_pad`` by explicit pads, as the ONNX operator pages define it, where shapes are known."""
-    found = attributes(node)
-    mode = found.get("auto_pad", "NOTSET")
+    settings = attributes(node)
+    mode = settings.get("auto_pad", "NOTSET")
     if node.op_type == "ConvTranspose":
-        if "output_shape" not in found:
+        if "output_shape" not in settings:
             return _with_transposed_pads(node, editor)
         mode = mode if mode.startswith("SAME") else "SAME_LOWER"
     if not mode.startswith("SAME"):
@@ -65,11 +65,11 @@ def explicit_padding(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | 
     window = window_of(bare, editor)
     if window is None:
         return None
-    totals = _transposed_totals(window, found) if "output_shape" in found else _same_totals(window)
+    totals = _transposed_totals(window, settings) if "output_shape" in settings else _same_totals(window)
     if min(totals) < 0:
         # A longer result ends with what only the bias is added to.
         rank, longer = len(totals), [max(-total, 0) for total in totals]
-        extra = [each + more for each, more in zip(found.get("output_padding", [0] * rank), longer, strict=True)]
+        extra = [added + more for added, more in zip(settings.get("output_padding", [0] * rank), longer, strict=True)]
         bare = without(bare, ("output_padding",))
         bare.attribute.append(helper.make_attribute("output_padding", extra))
         totals = [max(total, 0) for total in totals]
@@ -121,12 +121,12 @@ def trim_windows(model: ModelProto) -> tuple[str, ...]:
 def _of_floats(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type != "MaxPool" or editor.element_type(node.input[0]) != TensorProto.INT8:
         return None
-    window, found = window_of(node, editor), attributes(node)
-    if window is None or not (len(window.sizes) > 2 or found.get("ceil_mode") or _is_unequal(window)):
+    window, settings = window_of(node, editor), attributes(node)
+    if window is None or not (len(window.sizes) > 2 or settings.get("ceil_mode") or _is_unequal(window)):
         return None
     emit = Emitter(editor, node)
     wide = emit("Cast", node.input[0], part="wide", to=TensorProto.FLOAT)
-    largest, *_ = emit.many("MaxPool", wide, outputs=("", *node.output[1:]), part="largest", **found)
+    largest, *_ = emit.many("MaxPool", wide, outputs=("", *node.output[1:]), part="largest", **settings)
     emit("Cast", largest, output=node.output[0], to=TensorProto.INT8)
     return emit.nodes
 
@@ -137,21 +137,23 @@ def _is_unequal(window: Window) -> bool:
 
 def window_of(node: NodeProto, editor: GraphEditor) -> Window | None:
     """Geometry of ``node``, or None if its shapes are not static or its padding is not explicit."""
-    shape, found = editor.shape(node.input[0]), attributes(node)
-    kernel = found.get("kernel_shape")
+    shape, settings = editor.shape(node.input[0]), attributes(node)
+    kernel = settings.get("kernel_shape")
     if kernel is None and node.op_type.startswith("Conv"):
         weight = editor.shape(node.input[1])
         kernel = weight[2:] if weight else None
-    if shape is None or kernel is None or found.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    if shape is None or kernel is None or settings.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return None
     rank = len(kernel)
     ones = [1] * rank
-    pads = found.get("pads", [0] * (2 * rank)) if found.get("auto_pad", "NOTSET") == "NOTSET" else [0] * (2 * rank)
+    pads = (
+        settings.get("pads", [0] * (2 * rank)) if settings.get("auto_pad", "NOTSET") == "NOTSET" else [0] * (2 * rank)
+    )
     return Window(
         tuple(shape[2:]),
         tuple(kernel),
-        tuple(found.get("strides", ones)),
-        tuple(found.get("dilations", ones)),
+        tuple(settings.get("strides", ones)),
+        tuple(settings.get("dilations", ones)),
         tuple(zip(pads[:rank], pads[rank:], strict=True)),
     )
 
@@ -193,13 +195,13 @@ def _same_totals(window: Window) -> list[int]:
     return totals
 
 
-def _transposed_totals(window: Window, found: dict[str, Sequence[int]]) -> list[int]:
+def _transposed_totals(window: Window, settings: dict[str, Sequence[int]]) -> list[int]:
     """Total padding of a transposed convolution for its ``output_shape``."""
     rank = len(window.sizes)
-    extra = found.get("output_padding", [0] * rank)
+    extra = settings.get("output_padding", [0] * rank)
     return [
         window.strides[axis] * (window.sizes[axis] - 1) + extra[axis] + window.extent(axis) - wanted
-        for axis, wanted in enumerate(found["output_shape"])
+        for axis, wanted in enumerate(settings["output_shape"])
     ]
 
 

@@ -41,7 +41,7 @@ def _schemas() -> Mapping[tuple[str, str], Sequence[Any]]:
     for schema in state.get_all_operator_schema():
         domain = "" if schema.domain == "ai.onnx" else schema.domain
         known.setdefault((domain, schema.name), []).append(schema)
-    return {key: sorted(each, key=lambda schema: -schema.since_version) for key, each in known.items()}
+    return {key: sorted(schemas, key=lambda schema: -schema.since_version) for key, schemas in known.items()}
 
 
 def infer_types(graph: GraphProto, types: dict[str, int], versions: Mapping[str, int]) -> None:
@@ -69,7 +69,7 @@ def _declare(name: str, declared: TypeProto, types: dict[str, int]) -> None:
 
 def output_types(node: NodeProto, types: Mapping[str, int], versions: Mapping[str, int]) -> list[int | None]:
     """The element type of each output of a node; None where it is not known, or no tensor."""
-    named = {each.name: each for each in node.attribute}
+    named = {attribute.name: attribute for attribute in node.attribute}
     inputs = [types.get(name) for name in node.input]
     if node.op_type in WITH_BODIES and not node.domain:
         return _of_body(node, types, versions)
@@ -127,14 +127,14 @@ def _by_schema(node: NodeProto, inputs: Sequence[int | None], versions: Mapping[
         if formal is not None and kind is not None:
             bound.setdefault(formal.typeStr, kind)
     formals = [_formal(schema.outputs, index) for index in range(len(node.output))]
-    return [None if each is None else bound.get(each.typeStr, _BY_NAME.get(each.typeStr)) for each in formals]
+    return [None if formal is None else bound.get(formal.typeStr, _BY_NAME.get(formal.typeStr)) for formal in formals]
 
 
 def schema_of(node: NodeProto, versions: Mapping[str, int]) -> Any:
     """The schema of a node's operator in the version that the model imports; None if there is none."""
     known = _schemas().get((node.domain, node.op_type), ())
     version = versions.get(node.domain, 1)
-    return next((each for each in known if each.since_version <= version), None)
+    return next((schema for schema in known if schema.since_version <= version), None)
 
 
 def _formal(formals: Sequence[Any], index: int) -> Any:

@@ -22,7 +22,7 @@ def layer_normalization(call: Call) -> list[Array]:
     mean = data.mean(axes, keepdims=True)
     inverse = 1 / np.sqrt(np.square(data - mean).mean(axes, keepdims=True) + call.number("epsilon", 1e-5))
     result = (data - mean) * inverse * call.wide(1) + call.wide_or(2, 0.0)
-    statistics = [np.asarray(each).astype(np.float32) for each in (mean, inverse)]
+    statistics = [np.asarray(array).astype(np.float32) for array in (mean, inverse)]
     return [rounded_to(result, _kind(call, 0), call.given(0)), *statistics]
 
 

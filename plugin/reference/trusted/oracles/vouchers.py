@@ -59,8 +59,8 @@ def _has_evaluator(operator: Operator) -> bool:
 @cache
 def _kernels() -> frozenset[Operator]:
     """Operators for which ONNX Runtime's CPU provider has a kernel."""
-    found = (each for each in state.get_all_opkernel_def() if each.provider == _PROVIDER)
-    return frozenset(("" if each.domain == "ai.onnx" else each.domain, each.op_name) for each in found)
+    kernels = (kernel for kernel in state.get_all_opkernel_def() if kernel.provider == _PROVIDER)
+    return frozenset(("" if kernel.domain == "ai.onnx" else kernel.domain, kernel.op_name) for kernel in kernels)
 
 
 @cache

@@ -30,7 +30,9 @@ class Bodies:
 
     def graph(self, attribute: str) -> GraphProto:
         """The body that an attribute holds."""
-        return next(each.g for each in self.node.attribute if each.name == attribute)
+        return next(
+            attribute_of_node.g for attribute_of_node in self.node.attribute if attribute_of_node.name == attribute
+        )
 
     def run(self, attribute: str, inputs: Sequence[Any], outside: Mapping[str, Any]) -> list[Any]:
         """The outputs of a body."""

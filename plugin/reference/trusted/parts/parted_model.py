@@ -71,10 +71,10 @@ class PartedModel:
         self.input_names = [value.name for value in whole.graph.input if value.name not in weights]
         self._names = [value.name for value in whole.graph.output]
         self._cuts = cuts
-        found = find_cuts(self._names) if cuts else {}
-        hidden = {cut.counted for cut in found.values()}
+        cuts_by_name = find_cuts(self._names) if cuts else {}
+        hidden = {cut.counted for cut in cuts_by_name.values()}
         self.output_names = [name for index, name in enumerate(self._names) if index not in hidden]
-        self.cut_names = frozenset(self._names[index] for index in found)
+        self.cut_names = frozenset(self._names[index] for index in cuts_by_name)
 
     def __call__(self, feeds: Mapping[str, Array], seconds: float = math.inf) -> list[Array]:
         """As of ``OnnxRuntimeReference``; it ends when it is done, and then says that it took too long."""
@@ -92,13 +92,13 @@ class PartedModel:
 
     def calls(self, feeds: Mapping[str, Array]) -> list[tuple[Call, list[Array]]]:
         """What each node of ``own`` reads and computes on some inputs, once for each time that it runs."""
-        found: list[tuple[Call, list[Array]]] = []
-        self._watch.calls = found
+        made: list[tuple[Call, list[Array]]] = []
+        self._watch.calls = made
         try:
             self(feeds)
         finally:
             self._watch.calls = None
-        return found
+        return made
 
 
 def versions_of(model: ModelProto) -> dict[str, int]:

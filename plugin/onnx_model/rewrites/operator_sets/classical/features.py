@@ -67,10 +67,10 @@ def by_feature(values: Sequence[float], shape: tuple[int, ...], dtype: Any) -> A
 
 def _scaled(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``Scaler(x)``: (x - offset) * scale in float32, with one number for all features or one for each."""
-    shape, found = editor.shape(node.input[0]), attributes(node)
+    shape, settings = editor.shape(node.input[0]), attributes(node)
     if shape is None:
         return None
-    offsets, scales = found.get("offset", []), found.get("scale", [])
+    offsets, scales = settings.get("offset", []), settings.get("scale", [])
     features = shape[1 if len(shape) > 1 else 0] if shape else 0
     if len(offsets) != len(scales) or len(scales) not in (1, features):
         raise UnsupportedModelError(
@@ -143,12 +143,12 @@ def _with_finite_squares(emit: Emitter, value: str) -> str:
 
 def _imputed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``Imputer(x)``: another value in the place of one that stands for a missing one, by feature or for all."""
-    shape, found, emit = editor.shape(node.input[0]), attributes(node), Emitter(editor, node)
+    shape, settings, emit = editor.shape(node.input[0]), attributes(node), Emitter(editor, node)
     if shape is None:
         return None
     value, dtype = node.input[0], emit.dtype(node.input[0])
     kind = "float" if np.issubdtype(dtype, np.floating) else "int64"
-    given, missing = found.get(f"imputed_value_{kind}s", []), found.get(f"replaced_value_{kind}", 0)
+    given, missing = settings.get(f"imputed_value_{kind}s", []), settings.get(f"replaced_value_{kind}", 0)
     features = shape[1 if len(shape) > 1 else 0] if shape else 0
     if not given:
         raise UnsupportedModelError(
@@ -175,7 +175,7 @@ def _joined(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
         features = math.prod(shape) // batch if batch else count
         row = emit("Reshape", in_floats(emit, name), emit.constant([batch, features], "shape"), part="rows")
         if count < features:
-            bounds = [emit.constant([each], "bound") for each in (0, count, 1)]
+            bounds = [emit.constant([bound], "bound") for bound in (0, count, 1)]
             row = emit("Slice", row, *bounds, part="first")
         elif count > features:
             row = emit("Pad", row, emit.constant([0, 0, 0, count - features], "pads"), part="zeros")
@@ -189,8 +189,8 @@ def _one_hot(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
 
     Fractions are cut off. A value that is no category gives zeros alone, also where the model calls that an error.
     """
-    found, emit = attributes(node), Emitter(editor, node)
-    if not found.get("cats_int64s"):
+    settings, emit = attributes(node), Emitter(editor, node)
+    if not settings.get("cats_int64s"):
         raise UnsupportedModelError(
             f"{describe_node(node)} encodes texts, and modules compute with numbers only; encode them outside, and "
             "export the model from the numbers on"
@@ -199,7 +199,7 @@ def _one_hot(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     if emit.dtype(value) != np.int64:
         value = emit("Cast", value, part="whole", to=TensorProto.INT64)
     value = emit("Unsqueeze", value, emit.constant([-1], "axis"), part="raise")
-    is_it = emit("Equal", value, emit.constant(np.array(found["cats_int64s"], np.int64), "categories"))
+    is_it = emit("Equal", value, emit.constant(np.array(settings["cats_int64s"], np.int64), "categories"))
     emit("Cast", is_it, part="number", output=node.output[0], to=TensorProto.FLOAT)
     return emit.nodes
 

@@ -36,19 +36,19 @@ def _looked_up(node: NodeProto, editor: GraphEditor, *, finds_nan: bool) -> list
     A sum over all keys, of which at most one is equal, would lose the sign of zero and infinities: so the place of the
     key is searched.
     """
-    rank, found = editor.rank(node.input[0]), attributes(node)
+    rank, settings = editor.rank(node.input[0]), attributes(node)
     if rank is None:
         return None
     if (texts := editor.constant(node.input[0])) is not None and texts.dtype == object:
         return _of_texts(node, editor, texts)
-    keys, values = _listed(node, found, "keys"), _listed(node, found, "values")
+    keys, values = _listed(node, settings, "keys"), _listed(node, settings, "values")
     if len(keys) != len(values) or not len(keys):
         raise UnsupportedModelError(
             f"{describe_node(node)} has {len(keys)} keys and {len(values)} values, of which as many were expected; "
             "convert the model again"
         )
     emit = Emitter(editor, node)
-    table = emit.constant(np.append(values, np.asarray([_default(found, values)], values.dtype)), "values")
+    table = emit.constant(np.append(values, np.asarray([_default(settings, values)], values.dtype)), "values")
     value = emit("Unsqueeze", node.input[0], emit.constant([-1], "axis"), part="raise")
     is_it = emit("Equal", value, emit.constant(keys, "keys"), part="equal")
     if finds_nan and keys.dtype.kind == "f" and np.isnan(keys).any():
@@ -65,10 +65,10 @@ def _looked_up(node: NodeProto, editor: GraphEditor, *, finds_nan: bool) -> list
 
 def _of_texts(node: NodeProto, editor: GraphEditor, texts: Array) -> list[NodeProto]:
     """What known texts are encoded as, a constant."""
-    found, emit = attributes(node), Emitter(editor, node)
-    keys = found.get("keys_strings") or [_text(key) for key in to_array(found["keys_tensor"]).reshape(-1)]
-    values = _listed(node, found, "values")
-    table, default = dict(zip(reversed(keys), reversed(values), strict=True)), _default(found, values)
+    settings, emit = attributes(node), Emitter(editor, node)
+    keys = settings.get("keys_strings") or [_text(key) for key in to_array(settings["keys_tensor"]).reshape(-1)]
+    values = _listed(node, settings, "values")
+    table, default = dict(zip(reversed(keys), reversed(values), strict=True)), _default(settings, values)
     encoded = [table.get(_text(text), default) for text in texts.reshape(-1)]
     name = emit.constant(np.asarray(encoded, values.dtype).reshape(texts.shape), "encoded")
     emit("Identity", name, output=node.output[0])
@@ -79,12 +79,12 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _listed(node: NodeProto, found: Mapping[str, Any], name: str) -> Array:
+def _listed(node: NodeProto, settings: Mapping[str, Any], name: str) -> Array:
     """The keys or values of a node, a vector of numbers."""
     for kind, dtype in _TYPES.items():
-        if f"{name}_{kind}s" in found:
-            return np.asarray(found[f"{name}_{kind}s"], dtype)
-    tensor = found.get(f"{name}_tensor")
+        if f"{name}_{kind}s" in settings:
+            return np.asarray(settings[f"{name}_{kind}s"], dtype)
+    tensor = settings.get(f"{name}_tensor")
     if tensor is None or tensor.data_type == TensorProto.STRING:
         raise UnsupportedModelError(
             f"{describe_node(node)} has texts as its {name}, and modules compute with numbers only; encode them "
@@ -93,10 +93,10 @@ def _listed(node: NodeProto, found: Mapping[str, Any], name: str) -> Array:
     return to_array(tensor).reshape(-1)
 
 
-def _default(found: Mapping[str, Any], values: Array) -> Any:
+def _default(settings: Mapping[str, Any], values: Array) -> Any:
     """What stands for keys that are not listed."""
-    tensor = found.get("default_tensor")
+    tensor = settings.get("default_tensor")
     if tensor is not None:
         return to_array(tensor).reshape(-1)[0]
     kind = "int64" if values.dtype.kind == "i" else "float"
-    return found.get(f"default_{kind}", _DEFAULTS[kind])
+    return settings.get(f"default_{kind}", _DEFAULTS[kind])

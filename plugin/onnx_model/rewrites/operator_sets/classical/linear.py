@@ -27,14 +27,14 @@ _PAIR = 2
 
 def _regressor(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``LinearRegressor(x)``: one column for each target."""
-    emit, found = Emitter(editor, node), attributes(node)
-    rows, targets = rows_of_features(emit, node.input[0]), found.get("targets", 1)
+    emit, settings = Emitter(editor, node), attributes(node)
+    rows, targets = rows_of_features(emit, node.input[0]), settings.get("targets", 1)
     if rows is None:
         return None
-    intercepts = found.get("intercepts", [])
+    intercepts = settings.get("intercepts", [])
     biases = np.asarray(intercepts if len(intercepts) == targets else [0] * targets, np.float32)
     # Of a single target ONNX Runtime takes no other function than this.
-    transform = found.get("post_transform", "NONE")
+    transform = settings.get("post_transform", "NONE")
     is_plain = transform == "NONE" or (targets == 1 and transform != "PROBIT")
     scores = _product(emit, rows, biases, node.output[0] if is_plain else "")
     if not is_plain:
@@ -47,19 +47,19 @@ def _classifier(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
     One row of coefficients is the second class's of two, whose label has to have a positive score.
     """
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     rows = rows_of_features(emit, node.input[0])
     if rows is None:
         return None
-    biases = np.asarray(found.get("intercepts", []), np.float32)
-    labels = integer_labels(emit, found)
+    biases = np.asarray(settings.get("intercepts", []), np.float32)
+    labels = integer_labels(emit, settings)
     scores = _product(emit, rows, biases, "")
     if is_read(emit, 0):
         if len(biases) > 1:
             best_label(emit, scores, labels, node.output[0])
         else:
             pair = labels if len(labels) == _PAIR else np.arange(_PAIR)
-            label_above(emit, scores, 0.0, [int(each) for each in pair], node.output[0])
+            label_above(emit, scores, 0.0, [int(label) for label in pair], node.output[0])
     if is_read(emit, 1):
         _write_scores(emit, scores, len(biases), len(labels), node.output[1])
     return emit.nodes

@@ -104,20 +104,22 @@ def both_scores(emit: Emitter, score: str, output: str, *, is_signed: bool, tran
     return emit("Concat", other, score, part="both", output=output, axis=1)
 
 
-def integer_labels(emit: Emitter, found: Mapping[str, Any]) -> Array:
+def integer_labels(emit: Emitter, settings: Mapping[str, Any]) -> Array:
     """The labels of a classifier's classes; none if it lists none.
 
     Raises:
         UnsupportedModelError: labels that are read are texts.
     """
-    if found.get("classlabels_strings") and is_read(emit, 0):
+    if settings.get("classlabels_strings") and is_read(emit, 0):
         raise UnsupportedModelError(
             f"{describe_node(emit.node)} gives texts as labels, and modules compute with numbers only; train it with "
             "integers as labels, or cut the model to its probabilities by onnx.utils.extract_model"
         )
-    names = found.get("classlabels_ints") or found.get("classlabels_int64s") or []
+    names = settings.get("classlabels_ints") or settings.get("classlabels_int64s") or []
     return (
-        np.asarray(names, np.int64) if names else np.arange(len(found.get("classlabels_strings", [])), dtype=np.int64)
+        np.asarray(names, np.int64)
+        if names
+        else np.arange(len(settings.get("classlabels_strings", [])), dtype=np.int64)
     )
 
 

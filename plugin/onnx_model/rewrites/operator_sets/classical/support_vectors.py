@@ -37,9 +37,9 @@ class _Kernel:
     degree: float
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> _Kernel:
-        gamma, offset, degree = [*found.get("kernel_params", []), 0.0, 0.0, 0.0][:3]
-        return cls(found.get("kernel_type", "LINEAR"), gamma, offset, degree)
+    def of(cls, settings: Mapping[str, Any]) -> _Kernel:
+        gamma, offset, degree = [*settings.get("kernel_params", []), 0.0, 0.0, 0.0][:3]
+        return cls(settings.get("kernel_type", "LINEAR"), gamma, offset, degree)
 
     def applied(self, emit: Emitter, rows: str, vectors: Array) -> str:
         """The function of rows of features and vectors [vectors, features]: [rows, vectors].
@@ -75,16 +75,16 @@ def _number(emit: Emitter, value: float) -> str:
 
 def _regressor(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``SVMRegressor(x)``: one column; of one class its sign."""
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     rows = rows_of_features(emit, node.input[0])
     if rows is None:
         return None
-    coefficients, rho = (np.asarray(found[name], np.float32) for name in ("coefficients", "rho"))
-    count = found.get("n_supports", 0)
+    coefficients, rho = (np.asarray(settings[name], np.float32) for name in ("coefficients", "rho"))
+    count = settings.get("n_supports", 0)
     if count:
-        vectors = np.asarray(found["support_vectors"], np.float32).reshape(count, -1)
-        rows = _Kernel.of(found).applied(emit, rows, vectors)
-    is_class = bool(found.get("one_class"))
+        vectors = np.asarray(settings["support_vectors"], np.float32).reshape(count, -1)
+        rows = _Kernel.of(settings).applied(emit, rows, vectors)
+    is_class = bool(settings.get("one_class"))
     matrix, bias = emit.constant(coefficients[:, None], "coefficients"), emit.constant(rho[:1], "rho")
     score = emit("Gemm", rows, matrix, bias, output="" if is_class else node.output[0])
     if is_class:
@@ -98,21 +98,21 @@ def _classifier(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
     Of two classes both have a score.
     """
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     rows = rows_of_features(emit, node.input[0])
     if rows is None:
         return None
     labels, transform, counts = (
-        integer_labels(emit, found),
-        found.get("post_transform", "NONE"),
-        found.get("vectors_per_class") or [],
+        integer_labels(emit, settings),
+        settings.get("post_transform", "NONE"),
+        settings.get("vectors_per_class") or [],
     )
-    _check(node, found, labels, transform)
-    vectors = np.asarray(found["support_vectors"], np.float32).reshape(sum(counts), -1)
-    values = _Kernel.of(found).applied(emit, rows, vectors)
-    matrix = _by_pair(np.asarray(found["coefficients"], np.float32).reshape(-1, len(vectors)), counts)
+    _check(node, settings, labels, transform)
+    vectors = np.asarray(settings["support_vectors"], np.float32).reshape(sum(counts), -1)
+    values = _Kernel.of(settings).applied(emit, rows, vectors)
+    matrix = _by_pair(np.asarray(settings["coefficients"], np.float32).reshape(-1, len(vectors)), counts)
     pairs = matrix.shape[1]
-    rho = emit.constant(np.asarray(found["rho"][:pairs], np.float32), "rho")
+    rho = emit.constant(np.asarray(settings["rho"][:pairs], np.float32), "rho")
     scores = emit("Gemm", values, emit.constant(matrix, "coefficients"), rho)
     if is_read(emit, 0):
         best_label(emit, _votes(emit, scores, len(labels)), labels, node.output[0])
@@ -123,13 +123,13 @@ def _classifier(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return emit.nodes
 
 
-def _check(node: NodeProto, found: Mapping[str, Any], labels: Array, transform: str) -> None:
-    if not found.get("vectors_per_class") or (len(labels) == _PAIR and transform == "PROBIT"):
+def _check(node: NodeProto, settings: Mapping[str, Any], labels: Array, transform: str) -> None:
+    if not settings.get("vectors_per_class") or (len(labels) == _PAIR and transform == "PROBIT"):
         raise UnsupportedModelError(
             f"{describe_node(node)} has no support vectors, or scores that ONNX does not define; train the model by "
             "sklearn.svm.SVC, or as a linear classifier"
         )
-    if found.get("prob_a"):
+    if settings.get("prob_a"):
         raise UnsupportedModelError(
             f"{describe_node(node)} couples probabilities of pairs of classes until they change little, which is not "
             "supported; train it with probability=False"

@@ -51,10 +51,10 @@ def _attention(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     past = optional_input(node, 4)
     if shape is None or weights is None or (past and editor.shape(past) is None):
         return None
-    found = attributes(node)
+    settings = attributes(node)
     _refuse(node, editor, (6,), ("do_rotary", "past_present_share_buffer"), 2)
-    count, before = int(found["num_heads"]), (editor.shape(past) or (0,) * 4)[3] if past else 0
-    sizes = [int(size) for size in found.get("qkv_hidden_sizes") or [weights[1] // 3] * 3]
+    count, before = int(settings["num_heads"]), (editor.shape(past) or (0,) * 4)[3] if past else 0
+    sizes = [int(size) for size in settings.get("qkv_hidden_sizes") or [weights[1] // 3] * 3]
     heads = _Heads(shape[0], shape[1], before + shape[1], count, sizes[0] // count, sizes[2] // count, before)
     emit = Emitter(editor, node)
     projected = emit("MatMul", node.input[0], node.input[1], part="project")
@@ -159,9 +159,9 @@ def _refuse(
     node: NodeProto, editor: GraphEditor, inputs: tuple[int, ...], flags: tuple[str, ...], results: int
 ) -> None:
     """Refuse a node that writes into a buffer of past keys and values, or returns more than ``results`` results."""
-    found = attributes(node)
+    settings = attributes(node)
     more = any(_returned(node, editor, index) for index in range(results, len(node.output)))
-    if more or any(optional_input(node, index) for index in inputs) or any(found.get(flag) for flag in flags):
+    if more or any(optional_input(node, index) for index in inputs) or any(settings.get(flag) for flag in flags):
         raise UnsupportedModelError(
             f"{describe_node(node)} writes into a buffer of past keys and values, or returns its scores, which is not "
             "supported; export the model without ONNX Runtime's attention fusion"

@@ -90,15 +90,15 @@ class _Layouts:
 
     def conv(self, emit: Emitter) -> int:
         """A FusedConv without the channels that fill blocks, as far as their filters and biases are zeros."""
-        node, found = emit.node, attributes(emit.node)
+        node, settings = emit.node, attributes(emit.node)
         filters, bias = self._filters(node), self._constant(node, 2)
-        groups, addend = int(found.get("group", 1)), optional_input(node, 3)
+        groups, addend = int(settings.get("group", 1)), optional_input(node, 3)
         is_depthwise = groups > 1 and filters.shape[1] == 1
         count, present = len(filters), self._channels(node.input[0])
         if groups == 1:
             filters = filters[:, :present]
         if groups == 1 or is_depthwise:
-            count = max(_used(filters, bias, found), self._channels(addend) if addend else 1)
+            count = max(_used(filters, bias, settings), self._channels(addend) if addend else 1)
             count = max(count, present) if is_depthwise else count
         image = node.input[0]
         if groups > 1:
@@ -107,9 +107,9 @@ class _Layouts:
         operands[2] = emit.constant(bias[:count], "bias") if bias is not None else ""
         if addend:
             operands.append(self._fitted(emit, addend, count, "addend"))
-        found["group"] = count if is_depthwise else groups
-        found.pop("kernel_shape", None)
-        emit("FusedConv", *operands, output=node.output[0], domain=CONTRIB_DOMAIN, **found)
+        settings["group"] = count if is_depthwise else groups
+        settings.pop("kernel_shape", None)
+        emit("FusedConv", *operands, output=node.output[0], domain=CONTRIB_DOMAIN, **settings)
         return count
 
     def _constant(self, node: NodeProto, index: int) -> Array | None:
@@ -139,9 +139,9 @@ class _Layouts:
 
     def upsampled(self, emit: Emitter) -> int:
         """A Resize by whole factors."""
-        found, node = attributes(emit.node), emit.node
-        scales = emit.constant(np.asarray(found["scales"], np.float32), "scales")
-        mode = found.get("mode", "nearest")
+        settings, node = attributes(emit.node), emit.node
+        scales = emit.constant(np.asarray(settings["scales"], np.float32), "scales")
+        mode = settings.get("mode", "nearest")
         emit(
             "Resize",
             node.input[0],
@@ -149,7 +149,7 @@ class _Layouts:
             scales,
             output=node.output[0],
             mode=mode,
-            coordinate_transformation_mode=found.get("coordinate_transformation_mode", "asymmetric"),
+            coordinate_transformation_mode=settings.get("coordinate_transformation_mode", "asymmetric"),
             nearest_mode="floor" if mode == "nearest" else None,
         )
         return self._channels(node.input[0])
@@ -166,13 +166,13 @@ class _Layouts:
 
     def ordered(self, emit: Emitter) -> int:
         """An image for outside, with the channels that it names."""
-        node, found = emit.node, attributes(emit.node)
-        image = self._fitted(emit, node.input[0], int(found["channels"]), "channels")
-        if found.get("channels_last"):
+        node, settings = emit.node, attributes(emit.node)
+        image = self._fitted(emit, node.input[0], int(settings["channels"]), "channels")
+        if settings.get("channels_last"):
             emit("Transpose", image, output=node.output[0], perm=[0, 2, 3, 1])
         else:
             emit("Identity", image, output=node.output[0])
-        return int(found["channels"])
+        return int(settings["channels"])
 
 
 _RULES: Mapping[str, Callable[[_Layouts, Emitter], int]] = {
@@ -188,20 +188,20 @@ _RULES: Mapping[str, Callable[[_Layouts, Emitter], int]] = {
 BLOCKED_OPERATORS = frozenset(_RULES)
 
 
-def _used(filters: Array, bias: Array | None, found: Mapping[str, Any]) -> int:
+def _used(filters: Array, bias: Array | None, settings: Mapping[str, Any]) -> int:
     """How many channels a convolution has without the last ones, whose results are zeros."""
-    if not _keeps_zeros(found):
+    if not _keeps_zeros(settings):
         return len(filters)
     rows = filters.reshape(len(filters), -1).any(axis=1)
     used = np.nonzero(rows if bias is None else rows | (bias != 0))[0]
     return int(used[-1]) + 1 if used.size else 1
 
 
-def _keeps_zeros(found: Mapping[str, Any]) -> bool:
+def _keeps_zeros(settings: Mapping[str, Any]) -> bool:
     """Whether the fused activation, if there is one, leaves zeros as they are."""
-    name = found.get("activation", "")
+    name = settings.get("activation", "")
     if name == "Clip":
-        least, most = found["activation_params"]
+        least, most = settings["activation_params"]
         return bool(least <= 0 <= most)
     return name in ("", "LeakyRelu", "Relu", "Tanh")
 

@@ -26,11 +26,11 @@ def has_codes(node: NodeProto) -> bool:
 
 def unsupported_codes(node: NodeProto, editor: GraphEditor) -> str:
     """Why the codes of a node's caches cannot be read; empty if they can."""
-    found = attributes(node)
-    if any(found.get(kind, "NONE") not in ("PER_TENSOR", "PER_CHANNEL") for kind in _KINDS):
+    settings = attributes(node)
+    if any(settings.get(kind, "NONE") not in ("PER_TENSOR", "PER_CHANNEL") for kind in _KINDS):
         return "caches of which one alone has codes"
-    if found.get("kv_cache_bit_width", _BITS) != _BITS:
-        return f"caches of {found['kv_cache_bit_width']} bits"
+    if settings.get("kv_cache_bit_width", _BITS) != _BITS:
+        return f"caches of {settings['kv_cache_bit_width']} bits"
     caches = [name for index in _PAST if (name := optional_input(node, index))]
     if not all(optional_input(node, index) for index in _SCALES):
         return "codes without scales"

@@ -81,10 +81,10 @@ def _embedding(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
 
 def _unfold(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """Windows of ``size`` elements, ``step`` apart, along ``dim``; the elements of a window become the last axis."""
-    shape, found = editor.shape(node.input[0]), attributes(node)
+    shape, settings = editor.shape(node.input[0]), attributes(node)
     if shape is None:
         return None
-    axis, size, step = found.get("dim", -1) % len(shape), found["size"], found.get("step", 1)
+    axis, size, step = settings.get("dim", -1) % len(shape), settings["size"], settings.get("step", 1)
     if not 0 < size <= shape[axis]:
         raise UnsupportedModelError(
             f"{describe_node(node)} takes windows of {size} elements of a dimension of {shape[axis]}; export it again"
@@ -107,8 +107,8 @@ def _transposed_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     emit, operands = Emitter(editor, node), [node.input[0], node.input[1]]
     if bias := optional_input(node, 3):
         operands.append(bias)
-    found = {**attributes(node), "pads": [int(pad) for pad in pads] or None}
-    emit("ConvTranspose", *operands, output=node.output[0], **found)
+    settings = {**attributes(node), "pads": [int(pad) for pad in pads] or None}
+    emit("ConvTranspose", *operands, output=node.output[0], **settings)
     return emit.nodes
 
 
@@ -159,11 +159,11 @@ def _matmul_gelu(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
 
 def _biased_softmax(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """A softmax over the dimensions from ``axis`` on of ``x + bias``; the bias lacks inner or outer dimensions."""
-    shape, found = editor.shape(node.input[0]), attributes(node)
+    shape, settings = editor.shape(node.input[0]), attributes(node)
     if shape is None:
         return None
-    axis = found.get("axis", 1) % len(shape)
-    if axis != len(shape) - 1 or not found.get("is_inner_broadcast", 1):
+    axis = settings.get("axis", 1) % len(shape)
+    if axis != len(shape) - 1 or not settings.get("is_inner_broadcast", 1):
         raise UnsupportedModelError(
             f"{describe_node(node)} normalises several dimensions, or spreads its bias over outer ones, which is not "
             "supported; save the model without ONNX Runtime's optimisations for a GPU"

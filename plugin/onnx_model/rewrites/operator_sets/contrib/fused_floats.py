@@ -53,9 +53,9 @@ def _activate(emit: Emitter, value: str, name: str, parameters: Mapping[str, Any
 
 
 def _fused_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
-    emit, found, output = Emitter(editor, node), attributes(node), node.output[0]
-    kept = {key: value for key, value in found.items() if not key.startswith("activation")}
-    addend, activation = optional_input(node, 3), found.get("activation")
+    emit, settings, output = Emitter(editor, node), attributes(node), node.output[0]
+    kept = {key: value for key, value in settings.items() if not key.startswith("activation")}
+    addend, activation = optional_input(node, 3), settings.get("activation")
     result = emit(
         "Conv",
         *[name for name in node.input[:3] if name],
@@ -66,38 +66,40 @@ def _fused_conv(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
         result = emit("Add", result, addend, part="add", output="" if activation else output)
     if activation:
         keys = _PARAMETERS.get(activation, ("min", "max"))
-        given = map(float, found.get("activation_params") or [])
+        given = map(float, settings.get("activation_params") or [])
         _activate(emit, result, activation, dict(zip(keys, given, strict=False)), output)
     return emit.nodes
 
 
 def _fused_gemm(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
-    emit, found = Emitter(editor, node), attributes(node)
-    kept = {key: value for key, value in found.items() if not key.startswith("activation")}
+    emit, settings = Emitter(editor, node), attributes(node)
+    kept = {key: value for key, value in settings.items() if not key.startswith("activation")}
     result = emit("Gemm", *node.input, **kept)
-    name = found.get("activation", "Relu")
-    keys = {each: f"activation_{each}" for each in _PARAMETERS.get(name, ())}
-    _activate(emit, result, name, {each: found[key] for each, key in keys.items() if key in found}, node.output[0])
+    name = settings.get("activation", "Relu")
+    keys = {key: f"activation_{key}" for key in _PARAMETERS.get(name, ())}
+    _activate(
+        emit, result, name, {each: settings[key] for each, key in keys.items() if key in settings}, node.output[0]
+    )
     return emit.nodes
 
 
 def _fused_matmul(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     operands = []
     for name, side, part in ((node.input[0], "A", "left"), (node.input[1], "B", "right")):
         rank = editor.rank(name)
         if rank is None:
             return None
         order = list(range(rank))
-        if found.get(f"transBatch{side}") and rank > 2:
+        if settings.get(f"transBatch{side}") and rank > 2:
             # From [rows, batches, columns].
             order = [*order[1:-1], 0, rank - 1]
-        if found.get(f"trans{side}") and rank > 1:
+        if settings.get(f"trans{side}") and rank > 1:
             order[-2:] = order[:-3:-1]
         if order != sorted(order):
             name = emit("Transpose", name, part=f"{part}_transpose", perm=order)
         operands.append(name)
-    alpha = found.get("alpha", 1.0)
+    alpha = settings.get("alpha", 1.0)
     product = emit("MatMul", *operands, output="" if alpha != 1.0 else node.output[0])
     if alpha != 1.0:
         emit("Mul", product, emit.like(alpha, node.input[0], "alpha"), part="scale", output=node.output[0])
@@ -174,13 +176,13 @@ def _refuse_statistics(node: NodeProto, names: list[str], editor: GraphEditor) -
 
 def _layer_norm(emit: Emitter, value: str, gamma: str, beta: str, output: str, usual: float = _EPSILON) -> None:
     inputs = [value, gamma, *([beta] if beta else [])]
-    found = attributes(emit.node)
+    settings = attributes(emit.node)
     emit(
         "LayerNormalization",
         *inputs,
         output=output,
-        axis=found.get("axis", -1),
-        epsilon=found.get("epsilon", usual),
+        axis=settings.get("axis", -1),
+        epsilon=settings.get("epsilon", usual),
     )
 
 

@@ -36,10 +36,10 @@ def _skip_group_norm(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | 
 
 def _normalise(emit: Emitter, value: str, output: str) -> bool:
     """Emit the normalisation of an image of the shape of the node's first input, in f32; False if that is not known."""
-    found, shape = attributes(emit.node), emit.editor.shape(emit.node.input[0])
+    settings, shape = attributes(emit.node), emit.editor.shape(emit.node.input[0])
     if shape is None:
         return False
-    last, groups = bool(found.get("channels_last", 1)), found["groups"]
+    last, groups = bool(settings.get("channels_last", 1)), settings["groups"]
     if last:
         value = emit("Transpose", value, part="to_nchw", perm=[0, 3, 1, 2])
     value = _widened(emit, value, "widen")
@@ -49,7 +49,7 @@ def _normalise(emit: Emitter, value: str, output: str) -> bool:
     centred = emit("Sub", rows, _mean(emit, rows, "mean", size), part="centre")
     square = emit("Mul", centred, centred, part="square")
     variance = _mean(emit, square, "variance", size)
-    epsilon = emit.constant(found.get("epsilon", 1e-5), "epsilon", np.float32)
+    epsilon = emit.constant(settings.get("epsilon", 1e-5), "epsilon", np.float32)
     deviation = emit("Sqrt", emit("Add", variance, epsilon, part="epsilon"), part="deviation")
     normal = emit("Div", centred, deviation)
     normal = emit("Reshape", normal, emit.constant(image, "image"), part="image")
@@ -59,7 +59,7 @@ def _normalise(emit: Emitter, value: str, output: str) -> bool:
         for name in emit.node.input[1:3]
     )
     result = emit("Add", emit("Mul", normal, gamma, part="scale"), beta, part="shift")
-    if found["activation"]:
+    if settings["activation"]:
         result = emit("Mul", result, emit("Sigmoid", result, part="gate"), part="swish")
     kind = emit.editor.element_type(emit.node.input[0])
     if kind != TensorProto.FLOAT:

@@ -91,9 +91,9 @@ def _read(emit: Emitter, sizes: _Sizes, before: str, index: int, new: str, part:
 
 
 def _refuse(node: NodeProto, editor: GraphEditor) -> None:
-    found = attributes(node)
+    settings = attributes(node)
     names = [name for index, name in _UNSUPPORTED_INPUTS.items() if optional_input(node, index)]
-    names += [name for name in _UNSUPPORTED_OPTIONS if found.get(name)]
+    names += [name for name in _UNSUPPORTED_OPTIONS if settings.get(name)]
     cache = optional_input(node, _PAST_KEY)
     if has_codes(node):
         names += [reason] if (reason := unsupported_codes(node, editor)) else []
@@ -112,11 +112,11 @@ def _sizes(node: NodeProto, editor: GraphEditor) -> _Sizes | None:
     Raises:
         UnsupportedModelError: the length of the caches that are returned depends on an input.
     """
-    shape, found = editor.shape(node.input[0]), attributes(node)
+    shape, settings = editor.shape(node.input[0]), attributes(node)
     cache = optional_input(node, _PAST_KEY)
     if shape is None or (cache and editor.shape(cache) is None):
         return None
-    heads, groups = int(found["num_heads"]), int(found["kv_num_heads"])
+    heads, groups = int(settings["num_heads"]), int(settings["kv_num_heads"])
     is_packed = not optional_input(node, _KEY)
     width = shape[2] // (heads + 2 * groups if is_packed else heads)
     past = (editor.shape(cache) or (0, 0, 0))[2] if cache else 0
@@ -216,15 +216,15 @@ def _lengthened(emit: Emitter, sizes: _Sizes, past: str) -> str:
 
 def _attend(emit: Emitter, sizes: _Sizes, before: str, query: str, keys: str, values: str) -> None:
     """``softmax(q k^T * scale + bias) v``; the heads of a group are rows of one product with its keys."""
-    node, source, found = emit.node, emit.node.input[0], attributes(emit.node)
+    node, source, settings = emit.node, emit.node.input[0], attributes(emit.node)
     rows = sizes.heads // sizes.groups * sizes.length
     by_head = emit("Transpose", query, part="queries_by_head", perm=[0, 2, 1, 3])
     grouped = emit.constant([sizes.batch, sizes.groups, rows, sizes.width], "grouped")
     turned = emit("Transpose", keys, part="turn_keys", perm=[0, 1, 3, 2])
     scores = emit("MatMul", emit("Reshape", by_head, grouped, part="group"), turned, part="scores")
-    scale = found.get("scale") or 1 / math.sqrt(sizes.width)
+    scale = settings.get("scale") or 1 / math.sqrt(sizes.width)
     scores = emit("Mul", scores, emit.like(scale, source, "scale"), part="scale")
-    if softcap := found.get("softcap"):
+    if softcap := settings.get("softcap"):
         cap = emit.like(softcap, source, "softcap")
         bent = emit("Tanh", emit("Div", scores, cap, part="below_cap"), part="bend")
         scores = emit("Mul", bent, cap, part="softcap")
@@ -250,15 +250,15 @@ def _attend(emit: Emitter, sizes: _Sizes, before: str, query: str, keys: str, va
 
 def _visible(emit: Emitter, sizes: _Sizes, before: str) -> str:
     """Which keys a query sees, [batch, 1, queries, keys]: those up to its own position, within the window."""
-    found = attributes(emit.node)
+    settings = attributes(emit.node)
     column = emit("Reshape", before, emit.constant([sizes.batch, 1, 1, 1], "wide"), part="before")
     keys = emit.constant(np.arange(sizes.present, dtype=np.int64)[None, None, None], "keys")
-    if not found.get("causal", 1):
+    if not settings.get("causal", 1):
         return emit("Less", keys, emit("Add", column, emit.constant([sizes.length], "new"), part="end"), part="known")
     queries = np.arange(sizes.length, dtype=np.int64)[None, None, :, None]
     own = emit("Add", column, emit.constant(queries, "queries"), part="own_position")
     visible = emit("LessOrEqual", keys, own, part="not_after")
-    window = int(found.get("local_window_size", -1))
+    window = int(settings.get("local_window_size", -1))
     if window < 0:
         return visible
     begin = emit("Sub", own, emit.constant([window], "window"), part="window")
@@ -267,8 +267,8 @@ def _visible(emit: Emitter, sizes: _Sizes, before: str) -> str:
 
 def _softmax(emit: Emitter, sizes: _Sizes, scores: str) -> str:
     """The weights of the keys; a sink takes part in the sum, and is no key."""
-    found, sink = attributes(emit.node), optional_input(emit.node, _SINK)
-    if not sink and int(found.get("smooth_softmax", 0)) <= 0:
+    settings, sink = attributes(emit.node), optional_input(emit.node, _SINK)
+    if not sink and int(settings.get("smooth_softmax", 0)) <= 0:
         return emit("Softmax", scores, part="softmax", axis=-1)
     source = emit.node.input[0]
     name = sink or emit.constant(np.zeros(sizes.heads, emit.dtype(source)), "smooth")

@@ -34,13 +34,13 @@ def _embedding(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
         present = bool(optional_input(node, index))
         tables.append(dequantize(emit, (node.input[index], scale, zero), f"table{index}") if present else "")
     operands = [*node.input[:2], *tables, optional_input(node, 2 + _TABLES)]
-    found = attributes(node)
+    settings = attributes(node)
     emit.many(
         "EmbedLayerNormalization",
         *operands,
         outputs=tuple(node.output),
         domain=node.domain,
-        epsilon=found.get("epsilon", 1e-12),
+        epsilon=settings.get("epsilon", 1e-12),
     )
     return emit.nodes
 

@@ -19,15 +19,15 @@ def _rotary(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
     Those are [batch, heads, length, head]. Elements beyond twice the tables' width are not turned.
     """
-    shape, table, found = editor.shape(node.input[0]), editor.shape(node.input[2]), attributes(node)
+    shape, table, settings = editor.shape(node.input[0]), editor.shape(node.input[2]), attributes(node)
     places = editor.shape(node.input[1])
     if shape is None or table is None or places is None:
         return None
-    if found.get("is_packed_batching"):
+    if settings.get("is_packed_batching"):
         raise UnsupportedModelError(f"{describe_node(node)} has packed batches; one batch per row was expected")
     emit, per_head = Emitter(editor, node), len(shape) == 4
     length, turned = shape[2 if per_head else 1], 2 * table[1]
-    head = shape[3] if per_head else (shape[2] // found["num_heads"] if found.get("num_heads") else turned)
+    head = shape[3] if per_head else (shape[2] // settings["num_heads"] if settings.get("num_heads") else turned)
     heads = shape[1] if per_head else shape[2] // head
     value = node.input[0]
     if per_head:
@@ -37,7 +37,7 @@ def _rotary(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if turned < head:
         sizes = emit.constant([turned, head - turned], "sizes")
         value, rest = emit.many("Split", value, sizes, part="split", outputs=("", ""), axis=-1)
-    is_interleaved = bool(found.get("interleaved"))
+    is_interleaved = bool(settings.get("interleaved"))
     angles, whole = _angles(emit, places, length), [shape[0], length, heads, turned]
     value = turned_pairs(emit, value, angles, whole, is_interleaved=is_interleaved)
     if rest:
@@ -56,8 +56,8 @@ def _angles(emit: Emitter, places: tuple[int, ...], length: int) -> tuple[str, s
         steps = emit.constant(np.arange(length)[None], "steps", emit.dtype(position))
         position = emit("Add", position, steps, part="positions")
     axes = emit.constant([2], "angle_axes")
-    found = [emit("Gather", name, position, part="angles", axis=0) for name in emit.node.input[2:4]]
-    cosine, sine = (emit("Unsqueeze", name, axes, part="per_head") for name in found)
+    gathered = [emit("Gather", name, position, part="angles", axis=0) for name in emit.node.input[2:4]]
+    cosine, sine = (emit("Unsqueeze", name, axes, part="per_head") for name in gathered)
     return cosine, sine
 
 
@@ -79,7 +79,7 @@ def turned_pairs(emit: Emitter, value: str, angles: tuple[str, str], shape: list
     axis = 4 if is_interleaved else 3
     pairs = emit("Reshape", value, emit.constant(paired, "pairs"), part="pairs")
     axes = emit.constant([axis], "pair_axis")
-    cosine, sine = (emit("Unsqueeze", each, axes, part="of_pairs") for each in angles)
+    cosine, sine = (emit("Unsqueeze", angle, axes, part="of_pairs") for angle in angles)
     is_real = emit.constant(np.reshape([True, False], [2] if is_interleaved else [2, 1]), "is_real", bool)
     signed = emit("Where", is_real, emit("Neg", sine, part="negated"), sine, part="signed")
     others = emit("Gather", pairs, emit.constant([1, 0], "others"), part="others", axis=axis)

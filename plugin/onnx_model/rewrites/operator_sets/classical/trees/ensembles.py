@@ -28,9 +28,9 @@ from sartor.onnx_model.rewrites.operator_sets.classical.trees.leaves import mult
 from sartor.onnx_model.rewrites.operator_sets.classical.trees.reading import listed_trees, numbers, separate_leaves
 
 
-def refuse_repeated(emit: Emitter, found: Mapping[str, Any], prefix: str) -> None:
+def refuse_repeated(emit: Emitter, settings: Mapping[str, Any], prefix: str) -> None:
     """Refuse leaves that have several values for a target, where ONNX Runtime does not add them up."""
-    entries = [*zip(*(found[f"{prefix}_{name}"] for name in ("treeids", "nodeids", "ids")), strict=True)]
+    entries = [*zip(*(settings[f"{prefix}_{name}"] for name in ("treeids", "nodeids", "ids")), strict=True)]
     if len(set(entries)) < len(entries):
         raise UnsupportedModelError(
             f"{describe_node(emit.node)} has several values of a leaf for one target, of which ONNX Runtime 1.32 takes "
@@ -47,14 +47,14 @@ def refuse_partial(emit: Emitter, forest: Forest, base: Array) -> None:
         )
 
 
-def refuse_single(emit: Emitter, found: Mapping[str, Any]) -> None:
+def refuse_single(emit: Emitter, settings: Mapping[str, Any]) -> None:
     """Refuse what ONNX Runtime does not compute, or computes otherwise, for a single class."""
-    if found.get("classlabels_strings"):
+    if settings.get("classlabels_strings"):
         raise UnsupportedModelError(
             f"{describe_node(emit.node)} has a text as its only class, which ends ONNX Runtime's process; train it "
             "with an integer as label"
         )
-    if len(numbers(found, "base_values", np.float32)) > 1:
+    if len(numbers(settings, "base_values", np.float32)) > 1:
         raise UnsupportedModelError(
             f"{describe_node(emit.node)} has one class and several base values; give it one base value"
         )
@@ -70,32 +70,35 @@ _PAIR = 2
 
 def _regressor(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``TreeEnsembleRegressor(x)``: [rows, targets] in float32."""
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     rows = rows_of_features(emit, node.input[0], keeps_double=True)
     if rows is None:
         return None
     dtype = _compared_type(emit)
-    targets, aggregate = found.get("n_targets", 1), found.get("aggregate_function", "SUM")
+    targets, aggregate = settings.get("n_targets", 1), settings.get("aggregate_function", "SUM")
     if targets == 1 or aggregate in ("MIN", "MAX"):
-        refuse_repeated(emit, found, "target")
-    forest = listed_trees(found, "target", targets, dtype)
+        refuse_repeated(emit, settings, "target")
+    forest = listed_trees(settings, "target", targets, dtype)
     scores = _aggregated(emit, forest, rows, aggregate)
-    base = numbers(found, "base_values", dtype)
+    base = numbers(settings, "base_values", dtype)
     if len(base) == targets:
         refuse_partial(emit, forest, base)
         scores = emit("Add", scores, emit.constant(base, "base"), part="base")
-    _finish(emit, _narrowed(emit, scores, dtype), found.get("post_transform", "NONE"), targets, node.output[0])
+    _finish(emit, _narrowed(emit, scores, dtype), settings.get("post_transform", "NONE"), targets, node.output[0])
     return emit.nodes
 
 
 def _ensemble(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``TreeEnsemble(x)``: [rows, targets] in the type of x."""
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     rows = rows_of_features(emit, node.input[0], keeps_double=True)
     if rows is None:
         return None
-    forest = separate_leaves(found)
-    aggregate, transform = _AGGREGATES[found.get("aggregate_function", 1)], _TRANSFORMS[found.get("post_transform", 0)]
+    forest = separate_leaves(settings)
+    aggregate, transform = (
+        _AGGREGATES[settings.get("aggregate_function", 1)],
+        _TRANSFORMS[settings.get("post_transform", 0)],
+    )
     if transform in _CONFUSED:
         raise UnsupportedModelError(
             f"{describe_node(node)} has {transform} as its post_transform, for which ONNX Runtime 1.32 takes "
@@ -103,7 +106,7 @@ def _ensemble(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
             "Softmax or a Sigmoid"
         )
     scores = _aggregated(emit, forest, rows, aggregate)
-    if transform != "NONE" and found["n_targets"] > 1:
+    if transform != "NONE" and settings["n_targets"] > 1:
         scores = transformed(emit, _narrowed(emit, scores, forest.values.dtype.type), transform, "")
     emit("Cast", scores, part="type", output=node.output[0], to=editor.element_type(node.input[0]))
     return emit.nodes
@@ -168,19 +171,19 @@ def _extreme(emit: Emitter, forest: Forest, values: str, aggregate: str) -> str:
 
 def _classifier(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``TreeEnsembleClassifier(x)``: the label of each row, and a score for each class in float32."""
-    emit, found = Emitter(editor, node), attributes(node)
+    emit, settings = Emitter(editor, node), attributes(node)
     rows = rows_of_features(emit, node.input[0], keeps_double=True)
     if rows is None:
         return None
     dtype = _compared_type(emit)
-    labels, transform = integer_labels(emit, found), found.get("post_transform", "NONE")
+    labels, transform = integer_labels(emit, settings), settings.get("post_transform", "NONE")
     if len(labels) == 1:
-        refuse_single(emit, found)
-        refuse_repeated(emit, found, "class")
-    forest, base = listed_trees(found, "class", len(labels), dtype), numbers(found, "base_values", np.float32)
+        refuse_single(emit, settings)
+        refuse_repeated(emit, settings, "class")
+    forest, base = listed_trees(settings, "class", len(labels), dtype), numbers(settings, "base_values", np.float32)
     scores = _narrowed(emit, _aggregated(emit, forest, rows, "SUM"), dtype)
     if len(labels) == _PAIR:
-        _write_pair(_Pair(emit, forest, sorted(set(found["class_ids"])), scores, base), labels, transform)
+        _write_pair(_Pair(emit, forest, sorted(set(settings["class_ids"])), scores, base), labels, transform)
         return emit.nodes
     if len(base) == len(labels):
         scores = emit("Add", scores, emit.constant(base, "base"), part="base")
@@ -206,7 +209,7 @@ def _write_single(emit: Emitter, scores: str, transform: str) -> None:
 def _write_best(emit: Emitter, forest: Forest, scores: str, labels: Array, *, has_base: bool) -> None:
     """Emit the label of the largest score among the classes that leaves or base values give scores to."""
     classes = range(len(labels))
-    valued = [each for each in classes if has_base or forest.is_always_given(each)]
+    valued = [class_name for class_name in classes if has_base or forest.is_always_given(class_name)]
     others = [each for each in classes if each not in valued]
     if forest.has_value[:, others].any() and (forest.values < 0).any():
         raise UnsupportedModelError(

@@ -82,7 +82,11 @@ def multiplied(emit: Emitter, forest: Forest, features: str) -> str:
         features: a value [features, rows].
     """
     paths = [_inner_and_leaves(forest, int(root)) or ([], []) for root in forest.roots]
-    trees, inner, leaves = len(paths), max(len(each) for each, _ in paths), max(len(each) for _, each in paths)
+    trees, inner, leaves = (
+        len(paths),
+        max(len(places) for places, _ in paths),
+        max(len(values_of_leaves) for _, values_of_leaves in paths),
+    )
     nodes = np.full((trees, inner), -1, np.int64)
     matrix, holding = np.zeros((trees, leaves, inner), np.float32), np.full((trees, leaves, 1), inner + 1, np.float32)
     values = np.zeros((trees, leaves, forest.values.shape[1]), np.float32)

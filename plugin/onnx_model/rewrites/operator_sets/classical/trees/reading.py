@@ -30,15 +30,15 @@ class _Weights:
     count: int
 
 
-def numbers(found: Mapping[str, Any], name: str, dtype: Any) -> Array:
+def numbers(settings: Mapping[str, Any], name: str, dtype: Any) -> Array:
     """A list of numbers of a node that may be written as floats or as a tensor; empty if there is none."""
-    tensor = found.get(f"{name}_as_tensor")
+    tensor = settings.get(f"{name}_as_tensor")
     if tensor is not None:
         return to_array(tensor).reshape(-1).astype(dtype)
-    return np.asarray(found.get(name, []), np.float32).astype(dtype)
+    return np.asarray(settings.get(name, []), np.float32).astype(dtype)
 
 
-def listed_trees(found: Mapping[str, Any], prefix: str, targets: int, dtype: Any) -> Forest:
+def listed_trees(settings: Mapping[str, Any], prefix: str, targets: int, dtype: Any) -> Forest:
     """The trees of the operators that list leaves among the nodes.
 
     Args:
@@ -50,55 +50,55 @@ def listed_trees(found: Mapping[str, Any], prefix: str, targets: int, dtype: Any
     Raises:
         KeyError, ValueError, IndexError: the attributes do not fit each other.
     """
-    names = list(zip(found["nodes_treeids"], found["nodes_nodeids"], strict=True))
+    names = list(zip(settings["nodes_treeids"], settings["nodes_nodeids"], strict=True))
     places = {name: place for place, name in enumerate(names)}
     if len(places) < len(names):
         raise ValueError("two nodes have the same name")
-    thresholds, modes = numbers(found, "nodes_values", dtype), found["nodes_modes"]
-    missing = found.get("nodes_missing_value_tracks_true") or [0] * len(names)
+    thresholds, modes = numbers(settings, "nodes_values", dtype), settings["nodes_modes"]
+    missing = settings.get("nodes_missing_value_tracks_true") or [0] * len(names)
     nodes, leaves = Nodes(following=len(names)), []
     for place, (tree, _) in enumerate(names):
         if modes[place] == _LEAF:
             leaves.append(place)
             continue
-        true, false = (places[tree, found[f"nodes_{side}nodeids"][place]] for side in ("true", "false"))
-        feature, mode = found["nodes_featureids"][place], modes[place].removeprefix(_PREFIX)
+        true, false = (places[tree, settings[f"nodes_{side}nodeids"][place]] for side in ("true", "false"))
+        feature, mode = settings["nodes_featureids"][place], modes[place].removeprefix(_PREFIX)
         nodes.add(place, Comparison(mode, feature, thresholds[place], bool(missing[place]), true, false))
     roots = [place for place, (tree, _) in enumerate(names) if place == 0 or names[place - 1][0] != tree]
-    pairs = zip(found[f"{prefix}_treeids"], found[f"{prefix}_nodeids"], strict=True)
+    pairs = zip(settings[f"{prefix}_treeids"], settings[f"{prefix}_nodeids"], strict=True)
     given = [places[pair] for pair in pairs]
-    weights = _Weights(given, found[f"{prefix}_ids"], numbers(found, f"{prefix}_weights", dtype), targets)
+    weights = _Weights(given, settings[f"{prefix}_ids"], numbers(settings, f"{prefix}_weights", dtype), targets)
     return _forest(nodes, leaves, roots, weights, dtype)
 
 
-def separate_leaves(found: Mapping[str, Any]) -> Forest:
+def separate_leaves(settings: Mapping[str, Any]) -> Forest:
     """The trees of ``TreeEnsemble``, whose leaves are apart from the other nodes.
 
     Raises:
         KeyError, ValueError, IndexError: the attributes do not fit each other.
     """
-    splits, modes = to_array(found["nodes_splits"]).reshape(-1), to_array(found["nodes_modes"]).reshape(-1)
+    splits, modes = to_array(settings["nodes_splits"]).reshape(-1), to_array(settings["nodes_modes"]).reshape(-1)
     count, dtype = len(modes), splits.dtype.type
-    missing = found.get("nodes_missing_value_tracks_true") or [0] * count
-    leaves = len(found["leaf_targetids"])
+    missing = settings.get("nodes_missing_value_tracks_true") or [0] * count
+    leaves = len(settings["leaf_targetids"])
     nodes = Nodes(following=count + leaves)
-    members = _members(found.get("membership_values"), dtype)
+    members = _members(settings.get("membership_values"), dtype)
     for place in range(count):
         mode = _MODES[modes[place]]
         true, false = (
-            found[f"nodes_{side}nodeids"][place] + (count if found[f"nodes_{side}leafs"][place] else 0)
+            settings[f"nodes_{side}nodeids"][place] + (count if settings[f"nodes_{side}leafs"][place] else 0)
             for side in ("true", "false")
         )
         allowed = next(members) if mode == "MEMBER" else ()
-        feature, is_missing = found["nodes_featureids"][place], bool(missing[place])
+        feature, is_missing = settings["nodes_featureids"][place], bool(missing[place])
         nodes.add(place, Comparison(mode, feature, splits[place], is_missing, true, false, allowed))
     weights = _Weights(
         range(count, count + leaves),
-        found["leaf_targetids"],
-        to_array(found["leaf_weights"]).reshape(-1),
-        found["n_targets"],
+        settings["leaf_targetids"],
+        to_array(settings["leaf_weights"]).reshape(-1),
+        settings["n_targets"],
     )
-    return _forest(nodes, range(count, count + leaves), found["tree_roots"], weights, dtype)
+    return _forest(nodes, range(count, count + leaves), settings["tree_roots"], weights, dtype)
 
 
 def _members(tensor: Any, dtype: Any) -> Any:

@@ -146,8 +146,8 @@ def _may_stay(node: NodeProto, editor: GraphEditor, types: Collection[int] = (Te
 
 
 def _encoding(node: NodeProto) -> BlockEncoding:
-    found = attributes(node)
-    return BlockEncoding(found.get("bits", 4), found["block_size"], found["K"], found["N"])
+    settings = attributes(node)
+    return BlockEncoding(settings.get("bits", 4), settings["block_size"], settings["K"], settings["N"])
 
 
 BLOCK_QUANTISED: Mapping[str, Lowering] = {LOOK_UP: look_up, _PRODUCT: _matmul}

@@ -73,12 +73,12 @@ class _Product:
         """The product that a node computes; None if it is none of floats by constant integers of two dimensions."""
         if node.domain or node.op_type not in ("MatMul", "Gemm") or editor.is_nested:
             return None
-        found, lhs = attributes(node), editor.shape(node.input[0])
+        settings, lhs = attributes(node), editor.shape(node.input[0])
         if editor.element_type(node.input[0]) not in _REALS or 0 in (lhs or ()) or len(lhs or (0, 0)) < 2:
             return None
-        if found.get("transA") or found.get("alpha", 1.0) != 1.0 or found.get("beta", 1.0) != 1.0:
+        if settings.get("transA") or settings.get("alpha", 1.0) != 1.0 or settings.get("beta", 1.0) != 1.0:
             return None
-        source, is_turned = editor.producer(node.input[1]), bool(found.get("transB"))
+        source, is_turned = editor.producer(node.input[1]), bool(settings.get("transB"))
         if source is not None and source.op_type == "Transpose" and attributes(source).get("perm", [1, 0]) == [1, 0]:
             source, is_turned = editor.producer(source.input[0]), not is_turned
         if source is None or source.op_type != "DequantizeLinear" or source.domain:
@@ -123,9 +123,9 @@ class _Product:
         values, (depth, columns) = self.emit.editor.constant(name) if name else None, self._sizes
         if values is None:
             return None
-        found, block = attributes(self.source), self._block
-        blocks, axis = -(-depth // block), found.get("axis", 1) % 2
-        if found.get("block_size"):
+        settings, block = attributes(self.source), self._block
+        blocks, axis = -(-depth // block), settings.get("axis", 1) % 2
+        if settings.get("block_size"):
             is_along_depth = axis == (1 if self.is_turned else 0)
             is_power = block >= _LEAST_BLOCK and block & (block - 1) == 0
             if not is_along_depth or not is_power or values.shape != ((columns, blocks) if axis else (blocks, columns)):

@@ -53,9 +53,9 @@ def is_encoded_look_up(node: NodeProto, editor: GraphEditor) -> bool:
 def encoding_of(node: NodeProto, editor: GraphEditor) -> BlockEncoding | None:
     """The encoding of a table ``[columns, bytes]`` of packed codes, a column for each row that may be looked up; None
     if it has another shape, or blocks along another axis."""
-    found, shape = attributes(node), editor.shape(node.input[0])
-    bits, block = found.get("bits", 4), found.get("block_size", _BLOCK)
-    is_of_rows = found.get("gather_axis", 0) % 2 == 0 and found.get("quantize_axis", 1) % 2 == 1
+    settings, shape = attributes(node), editor.shape(node.input[0])
+    bits, block = settings.get("bits", 4), settings.get("block_size", _BLOCK)
+    is_of_rows = settings.get("gather_axis", 0) % 2 == 0 and settings.get("quantize_axis", 1) % 2 == 1
     if shape is None or len(shape) != 2 or bits not in _BITS or not block or not is_of_rows:
         return None
     return BlockEncoding(bits, block, shape[1] * 8 // bits, shape[0])
@@ -124,8 +124,8 @@ class _Table:
     @property
     def has_rows(self) -> bool:
         """Whether whole rows are looked up that fill bytes, in the main graph."""
-        found, editor = attributes(self.emit.node), self.emit.editor
-        is_of_rows = self.codes.ndim == 2 and self._quantised_axis == 1 and found.get("gather_axis", 0) % 2 == 0
+        settings, editor = attributes(self.emit.node), self.emit.editor
+        is_of_rows = self.codes.ndim == 2 and self._quantised_axis == 1 and settings.get("gather_axis", 0) % 2 == 0
         is_known = self.scales.dtype in (np.float32, np.float16) and not editor.is_nested and bool(self.codes.size)
         return is_of_rows and is_known and self.codes.shape[1] * self.bits % 8 == 0
 
