@@ -180,8 +180,8 @@ def _signals_held() -> Iterator[None]:
     finally:
         for number, handler in held.items():
             signal.signal(number, handler)
-        for each in arrived:
-            signal.raise_signal(each)
+        for signal_number in arrived:
+            signal.raise_signal(signal_number)
 
 
 @contextmanager

@@ -181,9 +181,11 @@ def _raises_value_error(node: ast.AST) -> bool:
 
 
 def _variables(tree: ast.AST) -> Iterator[str]:
-    """Names that are assigned, loop variables and parameters among them."""
+    """Names that are assigned, loop variables and parameters among them, and no fields of classes."""
+    inside = (node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    fields = {id(node.target) for body in inside for node in body if isinstance(node, ast.AnnAssign)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
             yield node.id
         elif isinstance(node, ast.arg):
             yield node.arg

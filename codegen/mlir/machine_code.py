@@ -60,7 +60,7 @@ def add_machine_code(module: ir.Module, convert: Callable[[], None], flags: Sequ
         compiling = [threads.submit(compile_part, group.module, flags, TRANSLATED, SERIALISED) for group in groups]
         convert()
         compiled = [future.result() for future in compiling]
-    _put_in(module, groups, [_binary(ir.Module.parse(each)).attributes["data"] for each in compiled])
+    _put_in(module, groups, [_binary(ir.Module.parse(text)).attributes["data"] for text in compiled])
     return True
 
 
@@ -110,8 +110,8 @@ def _is_plain(executable: ir.Operation) -> bool:
 
 def _taken(module: ir.Module, executables: Sequence[ir.Operation]) -> list[_Group]:
     """The executables in groups that take LLVM about as long; in the module their bodies become empty."""
-    modules = [_alone(module, [each]) for each in executables]
-    sizes = [len(bytecode(each.operation)) for each in modules]
+    modules = [_alone(module, [executable]) for executable in executables]
+    sizes = [len(bytecode(part.operation)) for part in modules]
     # A function is looked up by its name, which must tell its group.
     count = max(1, min(_GROUPS, sum(sizes) // _LEAST)) if _are_named_apart(executables) else 1
     loads, members = [0] * count, [list[int]() for _ in range(count)]
@@ -155,8 +155,10 @@ def _binary(module: ir.Module) -> ir.Operation:
     Raises:
         UndividedModuleError: if there is not exactly one.
     """
-    found = [child for executable in executables_of(module) for child in children(executable) if child.name == _BINARY]
-    return _only(found, "executables of machine code")
+    binaries = [
+        child for executable in executables_of(module) for child in children(executable) if child.name == _BINARY
+    ]
+    return _only(binaries, "executables of machine code")
 
 
 def _put_in(module: ir.Module, groups: Sequence[_Group], codes: Sequence[ir.Attribute]) -> None:
@@ -247,7 +249,7 @@ def _look_up_in(lookups: Sequence[ir.Operation], names: Mapping[str, str]) -> No
             remap(user, {linked: loads[linked]})
 
 
-def _only(found: Sequence[ir.Operation], what: str) -> ir.Operation:
-    if len(found) != 1:
-        raise UndividedModuleError(f"a compiled module has {len(found)} {what}, expected one")
-    return found[0]
+def _only(ops: Sequence[ir.Operation], what: str) -> ir.Operation:
+    if len(ops) != 1:
+        raise UndividedModuleError(f"a compiled module has {len(ops)} {what}, expected one")
+    return ops[0]

@@ -19,8 +19,8 @@ _SHAPED = re.compile(r"!torch\.vtensor<\[([\d,]*)\],(\w+)>")
 
 def operators(module: ir.Operation, name: str) -> list[ir.Operation]:
     """The ``torch.operator`` ops of a module that were imported from ONNX nodes of one operator."""
-    found = [op for op in nested(module) if op.name == "torch.operator"]
-    return [op for op in found if ir.StringAttr(op.attributes["name"]).value == f"onnx.{name}"]
+    calls = [op for op in nested(module) if op.name == "torch.operator"]
+    return [op for op in calls if ir.StringAttr(op.attributes["name"]).value == f"onnx.{name}"]
 
 
 def call_instead(module: ir.Operation, op: ir.Operation, name: str) -> None:

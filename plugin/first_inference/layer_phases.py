@@ -168,7 +168,7 @@ def phases_of(
     later = [inference for process in processes for inference in process[len(process) // 2 :]]
     sizes = {layer.name: sum(weight.bytes for weight in layer.weights) for layer in network.layers}
     read = {state: _medians([_read(run, sizes) for run in runs]) for state, runs in reading.items()}
-    executed = [_medians([_executed(events, plan) for events in found]) for found in (first, later)]
+    executed = [_medians([_executed(events, plan) for events in executions]) for executions in (first, later)]
     layers = (
         LayerPhases(
             name,
@@ -178,12 +178,12 @@ def phases_of(
         )
         for name in (*sizes, REST)
     )
-    return Phases(tuple(layers), *(median(map(_span, found)) for found in (first, later)))
+    return Phases(tuple(layers), *(median(map(_span, executions)) for executions in (first, later)))
 
 
-def _medians(found: Sequence[Times]) -> Times:
+def _medians(executions: Sequence[Times]) -> Times:
     """By layer the median; empty if one tells nothing."""
-    return {name: median(times[name] for times in found) for name in found[0]} if all(found) else {}
+    return {name: median(times[name] for times in executions) for name in executions[0]} if all(executions) else {}
 
 
 def _span(inference: Inference) -> float:

@@ -222,7 +222,7 @@ class PlanSolver:
         """
 
         def find(problem: Problem) -> Sequence[Selection]:
-            return [_overlapping(problem, each(problem, limits, auto.SECONDS)) for each in (shortest, fastest)]
+            return [_overlapping(problem, solver(problem, limits, auto.SECONDS)) for solver in (shortest, fastest)]
 
         return self._settled(tables, find, tuple(limits.bounds))
 
@@ -319,5 +319,5 @@ def _overlapping(problem: Problem, overlapped: Overlapped) -> Selection:
 
 
 def _selection(problem: Problem, point: Point) -> Selection:
-    found = conclude(problem, point.plan, bound=None, solver=ilp.NAME, seconds=0.0)
-    return replace(found, optimal=point.proven)
+    selected = conclude(problem, point.plan, bound=None, solver=ilp.NAME, seconds=0.0)
+    return replace(selected, optimal=point.proven)

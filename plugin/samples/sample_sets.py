@@ -136,9 +136,9 @@ def _digest(path: Path) -> str:
     """Hash of the files' names and contents."""
     paths: Sequence[Path] = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
     hashed = hashlib.sha256()
-    for each in paths:
-        hashed.update(f"{each.name}\0{each.stat().st_size}\0".encode(errors="surrogateescape"))
-        with each.open("rb") as file:
+    for sample in paths:
+        hashed.update(f"{sample.name}\0{sample.stat().st_size}\0".encode(errors="surrogateescape"))
+        with sample.open("rb") as file:
             while block := file.read(_BLOCK):
                 hashed.update(block)
     return hashed.hexdigest()

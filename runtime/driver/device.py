@@ -180,10 +180,10 @@ def list_devices() -> list[DeviceInfo]:
     devices = [DeviceInfo(CPU, _cpu_name())]
     for kind in GPU_KINDS:
         try:
-            found = driver_devices(kind)
+            present = driver_devices(kind)
         except DeviceError:
             continue
-        devices += [DeviceInfo(f"{kind}:{index}", gpu.name) for index, gpu in enumerate(found)]
+        devices += [DeviceInfo(f"{kind}:{index}", gpu.name) for index, gpu in enumerate(present)]
     return devices
 
 

@@ -169,7 +169,7 @@ class Overlap:
     @property
     def steps(self) -> list[Step]:
         """What was done so far to bring the files into memory."""
-        return [each for file in self._files for each in file.reading.steps] + self._moves
+        return [reading_step for file in self._files for reading_step in file.reading.steps] + self._moves
 
     def stop(self, *, is_last: bool = False) -> None:
         """Do no more, and wait until nothing is done, but not for ever.

@@ -118,9 +118,9 @@ def _build_split(
     """Compile a module for each device that the network uses, into one file; returns the parameters of all."""
     parameters: dict[str, np.ndarray] = {}
     parts: dict[str, Path] = {}
-    found = stitchings(net, weights, target)
-    first = next(iter(found))
-    for device, stitching in found.items():
+    made = stitchings(net, weights, target)
+    first = next(iter(made))
+    for device, stitching in made.items():
         part = part_name(device, first)
         path = files.module.with_suffix(f".{part}") if part else files.module
         names = ("" if part else manifest, f"{device}_" if part else "")

@@ -173,10 +173,10 @@ def _members(product: ir.Value, returned: ir.Value, shape: Sequence[int]) -> int
     """How many heads share one of keys, by the shape that the second product's result is given later."""
     batches, groups, rows, _ = shape
     for value in _sources(returned):
-        found = tensor_parts(value)[0]
-        if len(found) == _RANK and found[0] == batches and _unfolded(value) == product and groups and rows:
-            members, rest = divmod(found[1], groups)
-            if members > 1 and not rest and members * found[2] == rows:
+        sizes = tensor_parts(value)[0]
+        if len(sizes) == _RANK and sizes[0] == batches and _unfolded(value) == product and groups and rows:
+            members, rest = divmod(sizes[1], groups)
+            if members > 1 and not rest and members * sizes[2] == rows:
                 return members
     return 1
 
@@ -337,7 +337,7 @@ def _open_form(one: AttentionForm, other: AttentionForm, fit: Fit) -> AttentionF
     twins = {one.product: other.product}
     steps = []
     for step, twin in zip(one.steps, other.steps, strict=True):
-        operands = [_open_operand(*each, twins, fit) for each in zip(step.operands, twin.operands, strict=True)]
+        operands = [_open_operand(*pair, twins, fit) for pair in zip(step.operands, twin.operands, strict=True)]
         steps.append(replace(step, operands=tuple(operands)))
         twins[step.op.results[0]] = twin.op.results[0]
     return replace(

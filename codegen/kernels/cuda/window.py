@@ -137,12 +137,12 @@ class _Writer:
         filters = [self._filter(tap, index) for index in range(columns.kernel)]
         uses: dict[int, list[tuple[int, int]]] = {}
         for pixel in range(self.code.pixels):
-            for each in range(columns.kernel):
-                uses.setdefault(pixel * columns.stride + each * columns.dilation, []).append((pixel, each))
+            for tap_column in range(columns.kernel):
+                uses.setdefault(pixel * columns.stride + tap_column * columns.dilation, []).append((pixel, tap_column))
         for distance in sorted(uses):
             value, present = self._pixel(row, is_row, distance)
-            for pixel, each in uses[distance]:
-                combined = self.code.sliding.combine(asm, value, filters[each], totals[pixel])
+            for pixel, filter_index in uses[distance]:
+                combined = self.code.sliding.combine(asm, value, filters[filter_index], totals[pixel])
                 totals[pixel] = self._chosen(present, combined, totals[pixel])
         return totals
 

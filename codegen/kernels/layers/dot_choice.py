@@ -48,11 +48,11 @@ def tilings_by(element: DotElement | None, work: Work, machine: Machine) -> list
 
 
 def worth_trying(
-    found: Sequence[Tiling], machine: Machine, storage: str | None, element: DotElement | None
+    offered: Sequence[Tiling], machine: Machine, storage: str | None, element: DotElement | None
 ) -> list[Tiling]:
     """The tilings that are offered: all, or only the first few if the CPU has a faster instruction for the type."""
     is_second = bool(_faster(machine, storage, 1 if element is None else element.rate))
-    return list(found[:_TRIED_OF_SECOND] if is_second else found)
+    return list(offered[:_TRIED_OF_SECOND] if is_second else offered)
 
 
 def has_amx(machine: Machine) -> bool:

@@ -155,7 +155,12 @@ class Epilogue:
 
     def reads_only(self, access: Access) -> bool:
         """Whether the epilogue reads the memory of an access by this access alone."""
-        read = [each for operand in self.operands.values() for each in operand if isinstance(each, Access)]
+        read = [
+            access_read
+            for operand in self.operands.values()
+            for access_read in operand
+            if isinstance(access_read, Access)
+        ]
         return {operand for operand in read if operand.memory == access.memory} == {access}
 
     def start(
@@ -285,8 +290,8 @@ def emit_region(
 def _on_vectors(asm: Assembler, op: ir.Operation, operands: list[ir.Value]) -> ir.Value:
     if op.name in _OWN and isinstance(op.results[0].type, ir.F32Type):
         return _OWN[op.name](asm, *operands)
-    if op.name == "arith.select" and (found := clipped(asm, *operands)) is not None:
-        return found
+    if op.name == "arith.select" and (clipped_value := clipped(asm, *operands)) is not None:
+        return clipped_value
     attributes = {name: op.attributes[name] for name in op.attributes}
     kinds = [asm.vector_type(result.type) for result in op.results]
     result = ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes).results[0]

@@ -96,8 +96,8 @@ class Meeting:
             scf.yield_([llvm.extractvalue(_bit(), swapped.result, [1])])
         with ir.InsertionPoint(branch.else_block):
             scf.yield_([arith.constant(_bit(), 0)])
-        found: ir.Value = branch.results[0]
-        return found
+        is_claimed: ir.Value = branch.results[0]
+        return is_claimed
 
     def _wait(self, address: ir.Value) -> None:
         """Emit a loop that ends when a part is complete."""

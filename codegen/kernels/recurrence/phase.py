@@ -187,12 +187,12 @@ class _Part:
         number = self._of.number
         stored = [value for value in self._of.place.stored if self._form.phase(value) == number]
         states = self._form.states_of(number)
-        for each in (*stored, *(value for _, value in states)):
-            self._value(each)
+        for kept_value in (*stored, *(value for _, value in states)):
+            self._value(kept_value)
         for value in stored:
             self._keep(self._known[value], self._of.place.stored[value])
-        for state, each in states:
-            self._keep_state(state, self._known[each])
+        for state, state_value in states:
+            self._keep_state(state, self._known[state_value])
 
     def _keep_state(self, state: int, value: ir.Value) -> None:
         self._keep(value, self._of.place.then[state])

@@ -127,8 +127,8 @@ class _RowWriter:
                 for step, total in zip(folds, totals, strict=True)
             ]
             for part, values in known_parts:
-                for each in stored:
-                    self._keep(each, self._wide(each, level, part, values), part)
+                for kept_value in stored:
+                    self._keep(kept_value, self._wide(kept_value, level, part, values), part)
                 if ends:
                     offset = asm.add(asm.mul(self._row, form.length), part.column)
                     value = self._wide(form.result, level, part, values)

@@ -247,21 +247,21 @@ class _Writer:
                     sums[i * across + j] = code.instruction.multiply(asm, one, other, sums[i * across + j])
         return sums
 
-    def _left(self, stage: ir.Value, each: int, step: int) -> tuple[ir.Value, ...]:
+    def _left(self, stage: ir.Value, fragment: int, step: int) -> tuple[ir.Value, ...]:
         """Fragments of 16 rows: lanes 0 to 15 give their first 16 bytes, lanes 16 to 31 the second."""
         unit, row = self.asm.divide(self.lane, 2 * _LANES_OF_MATRIX)
         down, _ = self._warp_position()
-        place = (self.asm.add(down, row, each * ROWS), self.asm.add(unit, 2 * step))
+        place = (self.asm.add(down, row, fragment * ROWS), self.asm.add(unit, 2 * step))
         return self.code.instruction.split(self._loaded(self.left, self.code.tiling.rows, stage, place))
 
-    def _right(self, stage: ir.Value, each: int, step: int) -> list[tuple[ir.Value, ...]]:
+    def _right(self, stage: ir.Value, fragment: int, step: int) -> list[tuple[ir.Value, ...]]:
         """Fragments of twice 8 columns: eight lanes give the first 16 bytes of 8 columns, the next eight the second."""
         if self.code._stages is not None:
-            return self._turned(self.code._stages, stage, each, step)
+            return self._turned(self.code._stages, stage, fragment, step)
         matrix, row = self.asm.divide(self.lane, _LANES_OF_MATRIX)
         eight, unit = self.asm.divide(matrix, 2)
         _, across = self._warp_position()
-        column = self.asm.add(across, row, self.asm.mul(eight, COLUMNS), 2 * each * COLUMNS)
+        column = self.asm.add(across, row, self.asm.mul(eight, COLUMNS), 2 * fragment * COLUMNS)
         place = (column, self.asm.add(unit, 2 * step))
         loaded = self._loaded(self.right, self.code.tiling.columns, stage, place)
         parts = [halves(part) for part in self.code.instruction.split(loaded, is_packed=True)]

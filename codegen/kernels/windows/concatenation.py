@@ -117,9 +117,9 @@ class Part(NestCode):
             spread = functools.partial(asm.load_spread, stride=self.step, lane=0)
             read = spread if self.step > 1 else asm.load_as_stored if self.is_copied else asm.load
             loaded: dict[TileVector, ir.Value] = {}
-            for each in (vectors := [self._read_for(one) for one in tile.tile_vectors(self.lanes)]):
-                if each not in loaded:
-                    loaded[each] = read(memory, origin.offset(asm, self.image, each), each.channels)
+            for place in (vectors := [self._read_for(one) for one in tile.tile_vectors(self.lanes)]):
+                if place not in loaded:
+                    loaded[place] = read(memory, origin.offset(asm, self.image, place), place.channels)
             return [loaded[read] for read in vectors]
 
         return load

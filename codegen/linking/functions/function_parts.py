@@ -133,8 +133,8 @@ def _crossing(body: _Body) -> list[int | None]:
             counts = passed if is_static_tensor(value) else others
             counts[made.get(value, 0)] += 1
             counts[end + 1] -= 1
-    found = zip(itertools.accumulate(passed), itertools.accumulate(others), strict=True)
-    return [None if other else count for count, other in found]
+    crossings = zip(itertools.accumulate(passed), itertools.accumulate(others), strict=True)
+    return [None if other else count for count, other in crossings]
 
 
 def _move(

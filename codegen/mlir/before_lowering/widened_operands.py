@@ -76,12 +76,12 @@ def _is_widened(value: ir.Value) -> bool:
             continue
         # The last operand of linalg is what the result is written to.
         read = [*op.operands] if op.name.startswith("tensor.") else [*op.operands][:-1]
-        for each in read:
-            if isinstance(each.type, ir.RankedTensorType) and each not in seen:
-                if _bits(each) < bits:
+        for operand in read:
+            if isinstance(operand.type, ir.RankedTensorType) and operand not in seen:
+                if _bits(operand) < bits:
                     return True
-                seen.add(each)
-                pending.append(each)
+                seen.add(operand)
+                pending.append(operand)
     return False
 
 

@@ -126,8 +126,8 @@ def compensated_model(
     source = samples.source
     used = _Later(source, _HELD_OUT) if len(source) > 2 * _HELD_OUT else source
     weights = _weights(prepared_model(imported.prepared), min(policy.blocks))
-    found = _compensated(imported, weights, policy, used, pool, progress, end)
-    arrays = StoredArrays.write(stored.path.with_name("compensated.bin"), found)
+    replaced = _compensated(imported, weights, policy, used, pool, progress, end)
+    arrays = StoredArrays.write(stored.path.with_name("compensated.bin"), replaced)
     names = _names(imported.graph, weights)
     aliases = dict(pair for weight in weights for pair in _aliases(weight, stored.only(names[weight.name]), arrays))
     _LOG.info("%d weights are rounded to 4 bits with compensation on %d samples", len(weights), len(used))

@@ -60,14 +60,14 @@ def shown_results(imported: ImportedModel, recipe: Recipe, tensors: Collection[s
     """
     named = layer_tensors(prepared_model(imported.prepared), recipe.graph)
     outputs = {output.name for output in recipe.graph.outputs}
-    found: dict[str, Shown] = {}
+    results: dict[str, Shown] = {}
     for layer in recipe.graph.layers:
         precision = _precision(imported, layer.name, recipe.variants[layer.name], dtype_of(layer.task))
         for index, name in enumerate(named[layer.name].results):
             for shown in _claims(imported, tensors, ValueRef(layer.name, index), name, precision):
                 if shown.tensor not in outputs:
-                    found.setdefault(shown.tensor, shown)
-    return list(found.values())
+                    results.setdefault(shown.tensor, shown)
+    return list(results.values())
 
 
 def rewritten_results(imported: ImportedModel, graph: LayerGraph, tensors: Collection[str]) -> list[tuple[str, Shown]]:
@@ -80,13 +80,13 @@ def rewritten_results(imported: ImportedModel, graph: LayerGraph, tensors: Colle
     """
     named = layer_tensors(prepared_model(imported.prepared), graph)
     outputs = {output.name for output in graph.outputs}
-    found: dict[str, tuple[str, Shown]] = {}
+    results: dict[str, tuple[str, Shown]] = {}
     for layer in graph.layers:
         for index, name in enumerate(named[layer.name].results):
             for shown in _claims(imported, tensors, ValueRef(layer.name, index), name, EXACT):
                 if name is not None and shown.tensor not in outputs:
-                    found.setdefault(shown.tensor, (name, shown))
-    return list(found.values())
+                    results.setdefault(shown.tensor, (name, shown))
+    return list(results.values())
 
 
 def _claims(

@@ -99,9 +99,9 @@ def predicted_seconds(
     families = {family for _, family, *_ in seen}
     # Kernels that take no longer than the least task tell of no pace.
     paces = [
-        (found - _START) / own
-        for variant, found, own, is_known in zip(variants, learned, analytic, known, strict=True)
-        if is_known and variant.traits.cost is not None and found > _START
+        (learned_value - _START) / own
+        for variant, learned_value, own, is_known in zip(variants, learned, analytic, known, strict=True)
+        if is_known and variant.traits.cost is not None and learned_value > _START
     ]
     pace = median(paces or [1.0])
     has_codes = any(variant.traits.reads_codes for variant in variants)
@@ -123,8 +123,8 @@ def predicted_seconds(
         return _START + pace * own if (is_alone or traits.instruction is not None) and has_model else learned
 
     return [
-        predicted(variant, found, own, is_known=is_known, is_told=is_told)
-        for variant, found, own, is_known, is_told in zip(variants, learned, analytic, known, told, strict=True)
+        predicted(variant, learned_value, own, is_known=is_known, is_told=is_told)
+        for variant, learned_value, own, is_known, is_told in zip(variants, learned, analytic, known, told, strict=True)
     ]
 
 

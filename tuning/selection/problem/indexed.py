@@ -170,7 +170,7 @@ def index_problem(problem: Problem, solve: Solve, keep: int = 1) -> IndexedProbl
 
 
 def _index_layer(node: Node, problem: Problem, solve: Solve, keep: int) -> Layer:
-    found: list[Option] = []
+    indexed: list[Option] = []
     slack = 0.0
     failure: InfeasibleError | None = None
     for choice in node.choices:
@@ -179,11 +179,11 @@ def _index_layer(node: Node, problem: Problem, solve: Solve, keep: int) -> Layer
         except InfeasibleError as error:
             failure = error
             continue
-        found += options
+        indexed += options
         slack = max(slack, unproven)
-    if not found:
+    if not indexed:
         raise InfeasibleError(f"layer '{node.name}': none of its childnets has a plan; {failure}") from failure
-    kept = tuple(_undominated(found, keep))
+    kept = tuple(_undominated(indexed, keep))
     outputs = {
         schema: position for position, schema in enumerate(dict.fromkeys(option.choice.output for option in kept))
     }

@@ -97,14 +97,14 @@ class BoundedSearch:
 
         The result's bound is that of ``one``.
         """
-        found = self.least(one, bounds, deadline)
-        if isinstance(found, Nothing):
-            return found
-        least = found.needed[one] + RESOLUTION * abs(found.needed[one])
+        best = self.least(one, bounds, deadline)
+        if isinstance(best, Nothing):
+            return best
+        least = best.needed[one] + RESOLUTION * abs(best.needed[one])
         better = self.least(other, {**bounds, one: min(least, bounds.get(one, math.inf))}, deadline)
         if isinstance(better, Nothing):
-            return replace(found, proven=False)
-        return Found(better.plan, better.needed, found.bound, found.proven and better.proven)
+            return replace(best, proven=False)
+        return Found(better.plan, better.needed, best.bound, best.proven and better.proven)
 
     def minimise(self, target: Floats, bounds: Amounts, deadline: float = math.inf) -> Found | Nothing:
         """The best plan within the bounds.

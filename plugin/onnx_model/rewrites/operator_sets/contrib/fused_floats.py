@@ -78,7 +78,11 @@ def _fused_gemm(node: NodeProto, editor: GraphEditor) -> list[NodeProto]:
     name = settings.get("activation", "Relu")
     keys = {key: f"activation_{key}" for key in _PARAMETERS.get(name, ())}
     _activate(
-        emit, result, name, {each: settings[key] for each, key in keys.items() if key in settings}, node.output[0]
+        emit,
+        result,
+        name,
+        {parameter: settings[key] for parameter, key in keys.items() if key in settings},
+        node.output[0],
     )
     return emit.nodes
 
