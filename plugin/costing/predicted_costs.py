@@ -207,9 +207,9 @@ def converting_seconds(case: BenchmarkCase, core: Core) -> float:
     code = variant.implementation
     moved = code.inputs[0].physical(tensor).bytes + code.output.physical(tensor).bytes
     are_planes = {code.inputs[0].layout, code.output.layout} & {PLAIN_IMAGE, PLAIN}
-    _cycles = core.element_cycles if are_planes else core.channel_cycles
+    cycles_each = core.element_cycles if are_planes else core.channel_cycles
     far = moved if core.gpu else max(0, moved - _CACHED_BYTES)
-    cycles = max(tensor.elements * _cycles, far / core.bytes_per_cycle)
+    cycles = max(tensor.elements * cycles_each, far / core.bytes_per_cycle)
     return (cycles + core.conversion_cycles) / core.hertz
 
 
