@@ -18,11 +18,12 @@ from sartor.codegen.ir.variants.routine import Routine
 from sartor.codegen.routine_registry import check_glob, fused_routines, low_precision, routines_for
 from sartor.costing.filters.shortlist import best_guesses, shortlisted, superfluous
 from sartor.costing.filters.useful_views import with_useful_views
+from sartor.costing.filters.within_pins import within_pins
 from sartor.costing.listing import Narrow, all_of, list_candidates, never
 from sartor.dialect_passes.annotate import annotated_module
 from sartor.dialect_passes.dump import Dumper
 from sartor.frontend.imported_model import ImportedModel
-from sartor.policies import PlanPolicy, Search
+from sartor.policies import PlanPolicy, Precision, Search
 from sartor.precision.eligibility import eligible_candidates, eligible_routines
 from sartor.tuning.search.workgroups import fewer_workgroups
 from sartor.tuning.selection.problem.limits import Quantity
@@ -90,15 +91,14 @@ def _worthwhile(imported: ImportedModel, policy: PlanPolicy, narrow: Narrow) -> 
 def measured_candidates(
     candidates: Candidates, imported: ImportedModel, target: Target, policy: PlanPolicy, search: Search
 ) -> Candidates:
-    """Those of the candidates that a device measures, or that a search selects from."""
-    own = {
-        key: tuple(variant for variant in listed if variant.device == target.device)
-        for key, listed in candidates.variants.items()
-    }
-    of_device = Candidates(own, candidates.ledger)
+    """Those of the candidates that a device measures, or that a search selects from.
+
+    Where types are narrower, what pins rule out is measured too: its error tells how much rounding alone errs.
+    """
+    of_device = candidates.of_device(target.device)
     if search is Search.MODEL and target.is_software:
-        return best_guesses(of_device, imported.graph, policy.pins, _GUESSES)
-    return of_device
+        of_device = best_guesses(of_device, imported.graph, policy.pins, _GUESSES)
+    return within_pins(of_device, imported.graph, policy.pins) if policy.precision is Precision.F32 else of_device
 
 
 def _for_objective(routines: Iterable[Routine], policy: PlanPolicy) -> tuple[Routine, ...]:

@@ -110,7 +110,7 @@ def tune(
     measured = _measured(imported, cases, tuner, pins, until, limits, predicts=predicts)
     rooflines = early or tuner.measure(limits)
     per_second = peak.per_second(rooflines) if peak else None
-    return Tables(variants, {**rooflines, **measured}, peak=per_second)
+    return Tables(candidates.of_device(target.device).variants, {**rooflines, **measured}, peak=per_second)
 
 
 def unmeasured(tables: Tables, store: Store) -> int:

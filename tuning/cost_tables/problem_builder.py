@@ -97,7 +97,7 @@ def _shared(layer: Layer, variant: Variant, uses: Mapping[str, int]) -> tuple[tu
 
 def _nothing_usable(layer: Layer, tables: Tables, pinned: bool) -> str:
     if pinned:
-        names = ", ".join(variant.descriptor for variant, _ in tables.usable(layer.task.key))
+        names = ", ".join(variant.descriptor for variant in tables.variants[layer.task.key])
         return f"no routine of layer '{layer.name}' fits its pins, it has {names}"
     failures = [
         measurement.message for measurement in tables.measured.get(layer.task.key, {}).values() if measurement.message

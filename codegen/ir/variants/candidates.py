@@ -21,6 +21,7 @@ class Filter(StrEnum):
     VALUES = "values"
     NEIGHBOURS = "neighbours"
     GUESSES = "guesses"
+    PINS = "pins"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,11 @@ class Candidates:
     def rejections(self) -> tuple[Rejection, ...]:
         """Why routines do not apply, by their own answers."""
         return tuple(entry for entry in self.ledger if entry.by is Filter.ROUTINE)
+
+    def of_device(self, device: str) -> Candidates:
+        """The candidates that run on one device."""
+        variants = {key: tuple(one for one in listed if one.device == device) for key, listed in self.variants.items()}
+        return Candidates(variants, self.ledger)
 
     def dropped_of(self, task: str) -> list[Rejection]:
         """What the ledger says about a task."""
