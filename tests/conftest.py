@@ -20,6 +20,7 @@ from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import ImportedOf, imported_model
+from tests.processor_time import ProcessorTimes
 from tests.thorough import mark_thorough
 from tests.tiny_models import MODELS
 from tests.units import is_unit, neither_compiling_nor_starting
@@ -67,6 +68,11 @@ _LONG = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--unit`` leaves out tests that compile or start a process."""
     parser.addoption("--unit", action="store_true", help="run unit tests alone: what neither compiles nor starts")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell at the end which files took most of the processors' time."""
+    config.pluginmanager.register(ProcessorTimes())
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
