@@ -188,7 +188,7 @@ class _Calls:
         first = arrays[0]
         if first.ndim == len(shape) and all(map(int.__ge__, first.shape, shape)):
             return np.ascontiguousarray(first[tuple(map(slice, shape))])
-        return _drawn(np.concatenate([array.ravel() for array in arrays]), shape, number)
+        return _drawn(np.concatenate([array.ravel() for array in arrays]), shape, (number, spec.name))
 
     def _cut(self, feeds: Mapping[str, Array], step: _Step, before: int) -> Mapping[str, Array]:
         """The inputs of a call without what it is filled up with."""
@@ -204,10 +204,18 @@ class _Calls:
         return found
 
 
-def _drawn(samples: Array, shape: Sequence[int], number: int) -> Array:
+def _drawn(samples: Array, shape: Sequence[int], which: tuple[int, str]) -> Array:
     """An input of a call from smaller ones: integers between theirs, which then hardly repeat, or some of theirs. Of a
-    few tokens over and over, a row in the place of another is not seen."""
-    random = np.random.default_rng(number)
+    few tokens over and over, a row in the place of another is not seen; nor is one of two inputs in the place of the
+    other where they are equal.
+
+    Args:
+        samples: the smaller ones.
+        shape: of the input.
+        which: the number of the call, and the input's name.
+    """
+    number, name = which
+    random = np.random.default_rng([number, *name.encode()])
     if samples.dtype.kind in "iu" and samples.size:
         return random.integers(samples.min(), samples.max(), shape, samples.dtype, endpoint=True)
     return random.choice(samples, shape)

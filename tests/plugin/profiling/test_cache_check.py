@@ -211,15 +211,21 @@ def test_inputs_with_a_fixed_value_are_given_to_the_users_model(model: ImportedM
 
 def test_tokens_of_a_prompt_do_not_repeat_those_of_few_samples() -> None:
     """A row in the place of one with the same token would not be seen."""
-    tokens = cache_check._drawn(np.array([3, 7, 1, 95]), (1, 128), 0)
+    tokens = cache_check._drawn(np.array([3, 7, 1, 95]), (1, 128), (0, "tokens"))
     assert tokens.dtype == np.int64
     assert tokens.min() >= 1
     assert tokens.max() <= 95
     rows = np.lib.stride_tricks.sliding_window_view(tokens[0], 4)
     assert len(np.unique(rows, axis=0)) == len(rows)
     values = np.array([0.5, -2.0, 8.0], np.float32)
-    assert {*cache_check._drawn(values, (64,), 1).tolist()} == {*values.tolist()}
-    assert cache_check._drawn(values, (64,), 1).dtype == np.float32
+    assert {*cache_check._drawn(values, (64,), (1, "x")).tolist()} == {*values.tolist()}
+    assert cache_check._drawn(values, (64,), (1, "x")).dtype == np.float32
+
+
+def test_inputs_of_the_same_range_and_shape_differ() -> None:
+    """One that is read in the place of the other would not be seen."""
+    drawn = [cache_check._drawn(np.arange(96), (1, 16), (0, name)) for name in ("input_ids", "token_type_ids")]
+    assert (drawn[0] != drawn[1]).mean() > 0.5
 
 
 def test_a_call_for_which_there_is_no_room_is_refused(model: ImportedModel, module: Path) -> None:
