@@ -269,16 +269,13 @@ class Tuner:
         return {name: self._modules[name] for name in names if name in self._modules and name not in self._unfit}
 
     def _measure(self, cases: list[BenchmarkCase], directory: Path) -> None:
-        """Measure each case; if a case crashed or hung, measure its variants one by one to find the faulty one.
+        """Measure each case; if a case crashed or hung, measure its variants one by one to find the faulty one, also a
+        single one: what it was measured beside may be at fault.
         A variant alone with candidate 0 cannot outvote it, and without candidate 0 there is no reference. In both cases
         all variants that run are measured together again. Each is compiled once more, in a module of its own, and so is
         the probe: code that cannot be loaded takes all that is in its module with it.
         """
-        failed = self._attempt(cases, directory)
-        for case, result in failed:
-            if len(case.variants) == 1:
-                self._blame(case, result)
-        apart = {case.key: case for case, _ in failed if len(case.variants) > 1}.values()
+        apart = {case.key: case for case, _ in self._attempt(cases, directory)}.values()
         if apart:
             self._compiler.part_probe()
         for case in apart:

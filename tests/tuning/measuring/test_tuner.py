@@ -146,6 +146,12 @@ def test_what_was_disturbed_is_tried_again_in_the_same_compilation(
     assert {name: each.status for name, each in found.items()} == {"stock": Status.OK, "other": Status.OK}
 
 
+def test_a_single_variant_is_measured_once_more_by_itself(tmp_path: Path, pool: WorkerPool) -> None:
+    """What it was compiled or measured beside may have ended the worker."""
+    disturbed = variant("stock", ADD, KilledWhileMeasuring(str(tmp_path / "marker"), once=True))
+    assert tuned(tmp_path / "t.db", pool, disturbed)["stock"].status is Status.OK
+
+
 def test_what_was_disturbed_twice_is_tried_again_by_the_next_compilation(tmp_path: Path, pool: WorkerPool) -> None:
     marker = tmp_path / "marker"
     stock = variant("stock", ADD)
