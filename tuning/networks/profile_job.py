@@ -276,8 +276,9 @@ def _time_in_turn(
     best = min((min(each.samples) for each in active), default=0.0)
     active = [each for each in active if min(each.samples) <= settings.hopeless * best]
     block = _block(settings, best)
-    expected = (block + 1) * sum(min(each.samples) for each in active)
-    block = block if expected < settings.seconds else 0
+    # As many as there is time left for in a round, but for one that is not timed.
+    left, together = settings.seconds - (time.perf_counter() - started), sum(min(each.samples) for each in active)
+    block = max(0, min(block, math.ceil(left / together) - 2)) if together else block
     for each in active if block else ():
         each.forget()
     for done in range(settings.rounds - (0 if block else _TRIALS)):

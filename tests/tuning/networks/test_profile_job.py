@@ -108,6 +108,18 @@ def test_a_block_of_a_network_of_microseconds_has_more_runs(clock: Clock) -> Non
     assert sessions[0].runs == 2 + 3 * 101
 
 
+def test_blocks_are_as_long_as_there_is_time_for(clock: Clock) -> None:
+    # Single runs would be cold ones, which take ten times as long here, as those that tell how long blocks may be.
+    sessions, samples = timed(clock, [0.001, 0.0011], rounds=6, seconds=0.12, block=4)
+    assert (samples[0][0], samples[1][0]) == pytest.approx((0.001, 0.0011))
+    assert sessions[0].runs == 2 + 3 * len(samples[0])
+
+
+def test_what_takes_too_long_for_a_warm_run_is_run_once_in_a_round(clock: Clock) -> None:
+    sessions, samples = timed(clock, [0.001, 0.0011], rounds=6, seconds=0.07, block=4)
+    assert sessions[0].runs == len(samples[0]) >= 2
+
+
 def test_a_hopeless_network_is_run_twice(clock: Clock) -> None:
     sessions, samples = timed(clock, [0.001, 0.002], rounds=6, seconds=10.0, block=4)
     assert (sessions[1].runs, len(samples[1])) == (2, 2)
