@@ -338,6 +338,14 @@ def test_a_third_import_tells_what_only_seems_to_be_constant(
     folded = {name: array[np.newaxis] for name, array in small.weights.items()}
     unknown = unconfirmed(graph, networks[0], (small.graph, folded), fit)
     assert unknown == tuple(layer.name for layer in graph.layers if layer.weights)
+    # So is an output that is folded there, and computed where sizes are large.
+    (output,) = small.graph.outputs
+    constant = replace(output, source=None, constant="folded")
+    constants = {**small.weights, "folded": np.zeros(output.type.shape)}
+    folding = replace(small.graph, outputs=(constant,)), constants
+    (computed,) = graph.outputs
+    assert computed.source is not None
+    assert unconfirmed(graph, networks[0], folding, fit) == (computed.source.source,)
 
 
 def test_weights_that_depend_on_sizes_are_refused(tmp_path: Path) -> None:
