@@ -42,9 +42,10 @@ _PRESENT_BIT, _ENTRY = 63, 8
 _RUNS, _TOKENS, _FIRST = 5, 24, 8
 # Sessions in which each position is timed, positions on each side that it is compared with, and how much longer than
 # these a call may take.
-_SESSIONS, _NEIGHBOURS, _STALL = 15, 8, 1.05
-# Calls of a session before those that are compared.
-_BEFORE = 4
+_SESSIONS, _NEIGHBOURS, _STALL = 31, 8, 1.05
+# Calls of a session before those that are compared: behind a pause, or caches that were copied in, some take 1.2 times
+# as long as later ones, at any position.
+_BEFORE = 12
 _KINDS = {1: np.float32, 6: np.int32, 7: np.int64, 10: np.float16}
 
 app = typer.Typer(help=__doc__)
