@@ -12,6 +12,7 @@ import math
 from sartor.codegen.analysis.convolution import convolution_of, window_of
 from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.analysis.task_bounds import Numbers
+from sartor.codegen.ir.encoding import parts_of_rows
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import IMAGE_RANK
 
@@ -58,10 +59,12 @@ def _window(task: Task) -> Numbers:
 
 
 def _amounts(task: Task) -> Numbers:
+    # What one row needs, where a part of each is not zero: with more rows more of the weight is read.
+    parts = parts_of_rows(task)
     return {
-        "operations": operation_count(task),
+        "operations": operation_count(task) // parts,
         "operands": len(task.inputs),
         "read": sum(tensor.bytes for tensor in task.inputs),
-        "weights": sum(weight.bytes for weight in task.weights),
+        "weights": sum(weight.bytes for weight in task.weights) // parts,
         "written": sum(result.bytes for result in task.results),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Self
@@ -14,6 +15,8 @@ ATTRIBUTE = "encoding"
 """The attribute by which the op that decodes a weight names its encoding."""
 PERMISSION = "may_round_rows"
 """The attribute of such an op if the model permits to round what is multiplied by its weight."""
+PARTS = "one_of_parts"
+"""The attribute of such an op that says of how many equal parts of a row that is multiplied at most one is not zero."""
 IN_PLANES = 3
 """Bits of codes that are stored in planes."""
 GROUP_OF_PLANES = 32
@@ -151,6 +154,19 @@ class BlockEncoding:
 def permits_rounding(task: Task) -> bool:
     """Whether the model permits to round what a layer multiplies by an encoded weight to 8 bits, block by block."""
     return f"{PERMISSION} = true" in task.body
+
+
+def parts_of_rows(task: Task) -> int:
+    """Of how many equal parts of a row that a layer multiplies by an encoded weight at most one is not zero; 1 if
+    nothing is known."""
+    row = row_of_parts(task)
+    return row[1] if row else 1
+
+
+def row_of_parts(task: Task) -> tuple[int, int] | None:
+    """The length of the rows of which ``parts_of_rows`` tells, and the number of their parts; None for other rows."""
+    match = re.search(rf'{ATTRIBUTE} = "([\d.]+)".*?{PARTS} = (\d+)', task.body)
+    return (BlockEncoding.parse(match[1]).depth, int(match[2])) if match else None
 
 
 def unpacked(data: np.ndarray, bits: int) -> np.ndarray:

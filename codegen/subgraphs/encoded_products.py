@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sartor.codegen.ir.encoding import ATTRIBUTE, GROUP_OF_PLANES, IN_PLANES, PERMISSION, BlockEncoding
+from sartor.codegen.ir.encoding import ATTRIBUTE, GROUP_OF_PLANES, IN_PLANES, PARTS, PERMISSION, BlockEncoding
 from sartor.codegen.ir.layer import F32, TensorType
 from sartor.codegen.mlir.element_types import to_f32
 from sartor.codegen.mlir.iree_compiler import ir
@@ -19,6 +19,7 @@ _OPERATOR = "EncodedProduct"
 PREFIX = "encoded_product"
 """What names of functions that stand for products begin with."""
 _SEPARATOR = "/"
+_PARTS = "torch.onnx.parts"
 # Position of the zero points among the operands.
 _POINTS = 3
 
@@ -33,7 +34,8 @@ def call_products(module: ir.Operation) -> None:
         for number, op in enumerate(operators(module, _OPERATOR)):
             encoding = ir.StringAttr(op.attributes["torch.onnx.encoding"]).value
             permission = PERMISSION if "torch.onnx.may_round" in op.attributes else ""
-            call_instead(module, op, _SEPARATOR.join((PREFIX, encoding, permission, str(number))))
+            parts = str(ir.IntegerAttr(op.attributes[_PARTS]).value) if _PARTS in op.attributes else "1"
+            call_instead(module, op, _SEPARATOR.join((PREFIX, encoding, permission, parts, str(number))))
 
 
 def expand_product(call: ir.Operation) -> None:
@@ -43,8 +45,9 @@ def expand_product(call: ir.Operation) -> None:
     if encoding is not None:
         kinds = [TensorType.parse(str(value.type)) for value in call.operands]
         result = TensorType.parse(str(call.results[0].type))
-        may_round = PERMISSION in symbol.split(_SEPARATOR)
-        inline(call, _Product(encoding, kinds, result, may_round).function(str(call.location)))
+        *_, permission, parts, _ = symbol.split(_SEPARATOR)
+        product = _Product(encoding, kinds, result, may_round=permission == PERMISSION, parts=int(parts))
+        inline(call, product.function(str(call.location)))
 
 
 def encoding_of(symbol: str) -> BlockEncoding | None:
@@ -62,12 +65,14 @@ class _Product:
         operands: LHS ``[…, depth]``, codes, scales, and zero points if there are any.
         result: ``[…, columns]``.
         may_round: whether the model permits to round the LHS.
+        parts: of how many equal parts of a row of the LHS at most one is not zero.
     """
 
     encoding: BlockEncoding
     operands: Sequence[TensorType]
     result: TensorType
     may_round: bool
+    parts: int
 
     def function(self, location: str) -> str:
         """MLIR of a function that computes the product; ``location`` is the product's, as ``loc(…)``."""
@@ -101,6 +106,7 @@ class _Product:
         split = TensorType((of.blocks, *parts, of.columns), F32)
         whole = TensorType((of.blocks * of.block, of.columns), F32)
         permission = f", {PERMISSION} = true" if self.may_round else ""
+        permission += f", {PARTS} = {self.parts}" if self.parts > 1 else ""
         loops = "(d0, d1, d2, d3)"
         # Codes in planes are not among the operands: each element takes two of their bytes.
         first = 2 if self._has_planes else 1

@@ -10,6 +10,7 @@ from sartor.codegen.analysis.integer_ranges import integer_ranges
 from sartor.codegen.analysis.rounded_result import steps_of
 from sartor.codegen.analysis.sized_task import facts_at, integers_at, mean_facts
 from sartor.codegen.analysis.task_facts import task_facts
+from sartor.codegen.ir.encoding import row_of_parts
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, Task, TensorType
 from sartor.codegen.ir.schema import Schema
@@ -184,6 +185,7 @@ def _tuned_case(task: Task, variants: tuple[Variant, ...], calls: Sequence[Sized
         facts=task_facts(task),
         integers=integer_ranges(task),
         step=sum(steps_of(task)),
+        row_of_parts=row_of_parts(task),
     )
     if task.opened is None or not calls:
         return case

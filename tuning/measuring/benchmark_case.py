@@ -54,6 +54,8 @@ class BenchmarkCase:
         calls: with which sizes a case of open ones is measured, the largest first; empty if it is with the largest
             alone. A time is then the mean of these calls', and ``facts`` are means as well.
         sizes: what sizes the symbols of the variants' code have, by name; others have the largest.
+        row_of_parts: the length of rows of which one of several parts is not zero, and the number of these; None if
+            there are none.
     """
 
     key: str
@@ -66,6 +68,7 @@ class BenchmarkCase:
     step: float = 0.0
     calls: tuple[CaseCall, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
+    row_of_parts: tuple[int, int] | None = None
 
     @property
     def stored_key(self) -> str:

@@ -50,7 +50,7 @@ class CaseData:
         random = np.random.default_rng(0)
         activations = len(case.inputs)
         allowed = case.integers or (None,) * (activations + len(case.weights))
-        self.inputs = _all_random(case.inputs, allowed[:activations], random)
+        self.inputs = _in_parts(_all_random(case.inputs, allowed[:activations], random), case.row_of_parts)
         self._case = case
         scale = max((weight.elements for weight in case.weights), default=1) ** -0.25
         drawn = _all_random(case.weights, allowed[activations:], random, scale) if weights is None else weights
@@ -69,7 +69,8 @@ class CaseData:
         if call not in self._at:
             case, data = self._case.at(call), copy.copy(self)
             allowed = case.integers or (None,) * len(case.inputs)
-            data.inputs = _all_random(case.inputs, allowed[: len(case.inputs)], np.random.default_rng(0))
+            drawn = _all_random(case.inputs, allowed[: len(case.inputs)], np.random.default_rng(0))
+            data.inputs = _in_parts(drawn, case.row_of_parts)
             self._at[call] = data
         return self._at[call]
 
@@ -143,6 +144,20 @@ def _all_random(
     tensors: Sequence[TensorType], allowed: Sequence[range | None], random: np.random.Generator, scale: float = 1.0
 ) -> list[Array]:
     return [_random(tensor, numbers, random, scale) for tensor, numbers in zip(tensors, allowed, strict=True)]
+
+
+def _in_parts(arrays: list[Array], row: tuple[int, int] | None) -> list[Array]:
+    """Activations with zeros in all but one part of each row that has parts, as of rows that are sorted by them."""
+    if row is None:
+        return arrays
+    length, parts = row
+    return [_one_part(array, parts) if array.shape[-1:] == (length,) else array for array in arrays]
+
+
+def _one_part(array: Array, parts: int) -> Array:
+    rows = array.reshape(-1, parts, array.shape[-1] // parts)
+    kept = np.sort(np.random.default_rng(0).integers(0, parts, len(rows)))
+    return np.where(np.arange(parts)[:, None] == kept[:, None, None], rows, 0).astype(array.dtype).reshape(array.shape)
 
 
 def _of_few_bits(array: Array) -> Array:

@@ -40,14 +40,20 @@ class BlockContraction(NestCode):
         read = [memories[position] for position in self.memories]
 
         def accumulate(tile: Tile, starts: Starts) -> list[ir.Value]:
-            writer = _TileWriter(self, asm, read, tile)
-            return writer.accumulate(starts())
+            return TileWriter(self, asm, read, tile).accumulate(starts())
 
         return accumulate
 
 
-class _TileWriter:
-    """Emits the sums of a tile."""
+class TileWriter:
+    """Emits the sums of a tile.
+
+    Args:
+        of: the kernel.
+        asm: emits the code.
+        read: the LHS and the weight's parts.
+        tile: the tile.
+    """
 
     def __init__(self, of: BlockContraction, asm: Assembler, read: Sequence[ir.Value], tile: Tile) -> None:
         self._of = of
@@ -60,8 +66,10 @@ class _TileWriter:
         self._rows = tile.run.width
         self._loaded: list[ir.Value] = []
 
-    def accumulate(self, totals: list[ir.Value]) -> list[ir.Value]:
-        return self._reader.over_blocks(totals, self._sum_first if self._rows == 1 else self._decode_first)
+    def accumulate(self, totals: list[ir.Value], within: tuple[Index, Index] | None = None) -> list[ir.Value]:
+        """Add the products by all blocks, or by those from one on to an end, which are whole, to the totals."""
+        add = self._sum_first if self._rows == 1 else self._decode_first
+        return self._reader.over_blocks(totals, add, within)
 
     def _sum_first(self, block: Block, totals: list[ir.Value]) -> list[ir.Value]:
         """Add a block's sums, multiplied by its scales, to the totals of one row."""

@@ -61,11 +61,15 @@ class BlockReader:
         self._panel = panel
         self._numbers = Codes(blocks.encoding.bits, blocks.encoding.middle)
 
-    def over_blocks(self, carried: list[ir.Value], add: Add) -> list[ir.Value]:
-        """Emit ``add`` for all blocks, the last of which may have fewer rows."""
+    def over_blocks(
+        self, carried: list[ir.Value], add: Add, within: tuple[Index, Index] | None = None
+    ) -> list[ir.Value]:
+        """Emit ``add`` for all blocks, the last of which may have fewer rows; or from one on to an end, which are whole
+        ones."""
         of, asm = self._blocks.encoding, self._asm
-        whole, rest = divmod(of.depth, of.block)
-        carried = asm.loop(0, whole, 1, carried, lambda number, values: add(self._block(number, of.block), values))
+        whole, rest = divmod(of.depth, of.block) if within is None else (within[1], 0)
+        first = 0 if within is None else within[0]
+        carried = asm.loop(first, whole, 1, carried, lambda number, values: add(self._block(number, of.block), values))
         return add(self._block(whole, rest), carried) if rest else carried
 
     def over_codes(self, block: Block, carried: list[ir.Value], step: Step) -> list[ir.Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape, product_rewrite, product_shape
 from sartor.codegen.ir.block_packing import InBlocks
@@ -104,7 +104,9 @@ class BlockRoutine(ABC):
             refusal = self.refusal(weight, product.shape, machine)
             if refusal is not None:
                 raise RejectionError(refusal.reason)
-            parts = self.parts(EncodedProduct.of(product, weight, len(task.inputs), Tiling.of(parameters)))
+            encoded = EncodedProduct.of(product, weight, len(task.inputs), Tiling.of(parameters))
+            # A subgroup of a GPU has no loop whose ends its rows tell.
+            parts = self.parts(replace(encoded, one_of=1) if machine.in_subgroups else encoded)
         inputs = schemas_of(task.inputs, rewrite.inputs, target.device)
         (output,) = schemas_of(task.results, rewrite.outputs, target.device)
         return KernelLayer.of(task, rewrite, inputs, output, parts)
@@ -120,6 +122,7 @@ class EncodedProduct:
         image: strides of the LHS, each row a pixel.
         columns: rows of the LHS in a row of the nest.
         memories: positions of the LHS and of the weight's parts among the buffers.
+        one_of: of how many equal parts of a row of the LHS at most one is not zero.
     """
 
     nest: Nest
@@ -127,6 +130,7 @@ class EncodedProduct:
     image: ImageStrides
     columns: int
     memories: tuple[int, ...]
+    one_of: int = 1
 
     @staticmethod
     def of(product: ProductLayer, weight: EncodedWeight, inputs: int, tiling: Tiling) -> EncodedProduct:
@@ -141,7 +145,8 @@ class EncodedProduct:
         blocks = PackedBlocks(weight.encoding, product.lanes, tiling.vectors)
         for part, packing in zip(weight.parts, blocks.packings(len(weight.parts)), strict=True):
             product.rewrite.set_packing(part, packing.steps)
-        return EncodedProduct._by(product, blocks, tuple(inputs + part for part in weight.parts), tiling)
+        encoded = EncodedProduct._by(product, blocks, tuple(inputs + part for part in weight.parts), tiling)
+        return replace(encoded, one_of=weight.one_of)
 
     @staticmethod
     def rounding(product: ProductLayer, bits: int, block: int, tiling: Tiling) -> EncodedProduct:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.encoding import ATTRIBUTE, BlockEncoding
+from sartor.codegen.ir.encoding import ATTRIBUTE, BlockEncoding, parts_of_rows
 from sartor.codegen.ir.layer import F32, Task, TensorType
 from sartor.codegen.ir.variants.routine import Rejected
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
@@ -24,11 +24,13 @@ class EncodedWeight:
             are in the middle.
         plain: the layer with the decoded matrix as the weight at the position of the codes. It does not read the other
             parts, which count as f32.
+        one_of: of how many equal parts of a row that is multiplied at most one is not zero.
     """
 
     encoding: BlockEncoding
     parts: tuple[int, ...]
     plain: Task
+    one_of: int = 1
 
 
 @functools.lru_cache(maxsize=1024)
@@ -72,7 +74,7 @@ def _found(module: ir.Module, task: Task) -> EncodedWeight | Rejected:
     signature = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in returned])
     function.attributes["function_type"] = ir.TypeAttr.get(signature)
     plain = replace(task, body=str(function.get_asm(use_local_scope=True)), weights=tuple(weights))
-    return EncodedWeight(encoding, tuple(parts), plain)
+    return EncodedWeight(encoding, tuple(parts), plain, parts_of_rows(task))
 
 
 def _parts(op: ir.Operation) -> list[ir.Value]:

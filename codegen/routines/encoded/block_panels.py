@@ -28,6 +28,8 @@ class BlockPanels(BlockRoutine):
         return Traits(family="block_panels", sizes=Tiling.names(), reads_codes=True, cost=PanelCost())
 
     def refusal(self, weight: EncodedWeight, shape: MatmulShape, machine: Machine) -> Rejected | None:
+        if weight.one_of > 1:
+            return Rejected("it would multiply the parts of rows that are zero, too")
         return refused_panels(shape)
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:

@@ -14,6 +14,7 @@ from sartor.codegen.kernels.encoded.block_dots import BlockDots
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine, EncodedProduct, bytes_of, refused_dots
 from sartor.codegen.kernels.encoded.block_tilings import refused_words, tilings_of_codes, tilings_of_dots, with_widest
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight
+from sartor.codegen.kernels.encoded.present_parts import PartContraction
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
 from sartor.codegen.kernels.isa.word_sums import WORD_DOTS
 from sartor.codegen.kernels.layers.kernel_layer import KernelParts
@@ -43,7 +44,11 @@ class BlockProduct(BlockRoutine):
         return tilings_of_codes(shape, machine)
 
     def parts(self, product: EncodedProduct) -> KernelParts:
-        return KernelParts(BlockContraction(product.nest, product.blocks, product.image, product.memories))
+        shared = product.nest, product.blocks, product.image, product.memories
+        if product.one_of == 1:
+            return KernelParts(BlockContraction(*shared))
+        code = PartContraction(*shared, product.one_of, product.columns)
+        return KernelParts(code, code.workspace)
 
 
 @dataclass(frozen=True)

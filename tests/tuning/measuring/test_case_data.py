@@ -88,6 +88,17 @@ def test_weights_have_numbers_of_the_type_that_a_variant_stores_them_in() -> Non
     assert not Narrow("f16").is_exact(weight)
 
 
+def test_rows_of_parts_have_numbers_in_one() -> None:
+    rows, other = TensorType((9, 32), "f32"), TensorType((9, 7), "f32")
+    data = case_data.CaseData(BenchmarkCase("task", (rows, other), (), (rows,), (), row_of_parts=(32, 4)))
+    drawn = data.inputs[0].reshape(9, 4, 8)
+    is_present = drawn.any(axis=-1)
+    assert (is_present.sum(axis=-1) == 1).all()
+    assert (np.diff(is_present.argmax(axis=-1)) >= 0).all()
+    assert data.inputs[0].dtype == np.float32
+    assert data.inputs[1].all()
+
+
 def test_weights_of_a_layer_are_left_as_they_are() -> None:
     schema = Schema.plain(TensorType((1,), "f32"), "cpu")
     narrow = Variant("narrow", "cpu", "f32", Implementation("", (schema,), (schema,), ()), Traits(weights="f16"))

@@ -1,8 +1,8 @@
 """Lowers ONNX Runtime's mixtures of experts, of floats and of weights in few bits, to products and a choice.
 
-Weights of all experts are one matrix: what each makes of a token lies side by side, is weighted by the router, which
-gives experts that are not chosen zero, and one more product adds all up. Where the chosen matrices of floats are far
-fewer than all, as for single tokens, they alone are read and multiplied. Definition:
+Of floats, weights of all experts are one matrix: what each makes of a token lies side by side, is weighted by the
+router, which gives experts that are not chosen zero, and one more product adds all up. Where the chosen matrices are
+far fewer than all, as for single tokens, they alone are read and multiplied, as are those in few bits. Definition:
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MoE
 """
 
@@ -12,26 +12,24 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 
 from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, optional_input
-from sartor.onnx_model.graphs.halves import HALVES
 from sartor.onnx_model.graphs.walk import describe_node
 from sartor.onnx_model.rewrites.number_types.quantized import Lowering
-from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import encoded_product, may_round
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.expert_matrix import (
     QUANTISED,
     ExpertMatrix,
     matrix_of_blocks,
     matrix_of_floats,
 )
+from sartor.onnx_model.rewrites.operator_sets.contrib.expert_activations import GATED, PLAIN, ExpertActivation
+from sartor.onnx_model.rewrites.operator_sets.contrib.expert_parts import ExpertParts
+from sartor.onnx_model.rewrites.operator_sets.contrib.expert_routes import ExpertRoutes
 
-_PLAIN = ("identity", "relu", "silu", "gelu")
-_GATED = "swiglu"
-_APART, _INTERLEAVED = 0, 1
+_APART = 0
 # Attributes that say that the node does nothing else.
 _OFF: Mapping[str, tuple[Any, ...]] = {"quant_type": ("int",), "use_sparse_mixer": (0,), "weights_prepacked": (0, -1)}
 # A matrix that is taken out of others is read, written and read again.
@@ -50,19 +48,23 @@ class _Experts:
 
     def __init__(self, node: NodeProto, editor: GraphEditor, rows: int, matrices: list[ExpertMatrix]) -> None:
         self._emit, self._rows = Emitter(editor, node), rows
-        self._found = attributes(node)
+        self._matrices = matrices
         self._first, self._second, *self._gates = matrices
         self._count = self._first.experts
-        self._chosen = int(self._found.get("k", 1))
-        self._may_round = may_round(node)
+        self._chosen = int(attributes(node).get("k", 1))
+        self._routes = ExpertRoutes(self._emit, rows, self._count, self._chosen)
+        self._activation = ExpertActivation(self._emit, self._second.depth)
 
     def nodes(self) -> list[NodeProto]:
         """The nodes."""
         emit, node = self._emit, self._emit.node
         tokens = emit("Reshape", node.input[0], self._shape(self._rows, self._depth), part="tokens")
-        are_few = _TAKING_OUT * self._rows * self._chosen < self._count
-        is_float = self._first.blocks is None
-        made = self._by_chosen(tokens) if are_few and is_float else self._by_all(tokens)
+        if self._first.blocks is not None:
+            made = ExpertParts(emit, self._routes, self._matrices, self._rows, self._chosen).of(tokens)
+        elif _TAKING_OUT * self._rows * self._chosen < self._count:
+            made = self._by_chosen(tokens)
+        else:
+            made = self._by_all(tokens)
         emit("Reshape", made, self._sizes_of(node.input[0]), output=node.output[0])
         return emit.nodes
 
@@ -79,78 +81,13 @@ class _Experts:
     def _number(self, value: float, hint: str) -> str:
         return self._emit.like(value, self._emit.node.input[0], hint)
 
-    def _routed(self) -> tuple[str, str]:
-        """The weights of the chosen experts of each token, and their numbers, ``[rows, chosen]``.
-
-        They are chosen in float32, as ONNX ranks no bfloat16.
-        """
-        emit, kind = self._emit, self._emit.editor.element_type(self._emit.node.input[1])
-        best, numbers = self._by_router(self._wide(emit.node.input[1], "logits"))
-        if self._own_weights:
-            own = self._wide(self._own_weights, "own_weights")
-            best = self._by_own(emit("GatherElements", own, numbers, part="own_best", axis=-1))
-        return (emit("Cast", best, part="narrow_best", to=kind) if kind in HALVES else best), numbers
-
-    def _wide(self, routes: str, part: str) -> str:
-        """Something of each token and expert in float32, ``[rows, experts]``."""
-        emit = self._emit
-        shaped = emit("Reshape", routes, self._shape(self._rows, self._count), part=part)
-        is_half = emit.editor.element_type(routes) in HALVES
-        return emit("Cast", shaped, part=f"wide_{part}", to=TensorProto.FLOAT) if is_half else shaped
-
-    def _by_router(self, logits: str) -> tuple[str, str]:
-        """The weights that the router gives, and the numbers of their experts.
-
-        In ONNX Runtime ``QMoE`` ranks logits, and ``MoE`` shares, of which more may be equal. The weights of ``QMoE``
-        always have the sum one, whatever ``normalize_routing_weights`` is.
-        """
-        emit = self._emit
-        if emit.node.op_type == "QMoE":
-            best, numbers = self._highest(logits)
-            return emit("Softmax", best, part="shares", axis=-1), numbers
-        best, numbers = self._highest(emit("Softmax", logits, part="shares", axis=-1))
-        return (emit("Div", best, self._total(best), part="normalised") if self._normalises else best), numbers
-
-    def _by_own(self, weights: str) -> str:
-        """The weights of chosen experts from those that the model gives: negative ones are left out, once they are
-        divided by the sum of all, and so are all of a token whose sum is zero."""
-        emit = self._emit
-        if self._normalises:
-            total = self._total(weights)
-            zero, one = (emit.constant(number, "number", np.float32) for number in (0.0, 1.0))
-            is_zero = emit("Equal", total, zero, part="is_zero")
-            divisor = emit("Where", is_zero, one, total, part="divisor")
-            weights = emit("Where", is_zero, zero, emit("Div", weights, divisor, part="divided"), part="normalised")
-        return emit("Relu", weights, part="positive")
-
-    def _total(self, weights: str) -> str:
-        return self._emit("ReduceSum", weights, self._emit.constant([-1], "axis"), part="total", keepdims=1)
-
-    @property
-    def _normalises(self) -> bool:
-        return bool(self._found.get("normalize_routing_weights"))
-
-    def _highest(self, routes: str) -> tuple[str, str]:
-        """The highest of some ``[rows, experts]`` and their numbers, of equals the last, as in ONNX Runtime."""
-        emit, last = self._emit, self._count - 1
-        order = emit.constant([*range(last, -1, -1)], "last_to_first")
-        turned = emit("Gather", routes, order, part="last_to_first", axis=-1)
-        count = emit.constant([self._chosen], "chosen")
-        # TopK takes the first of equals.
-        best, places = emit.many("TopK", turned, count, part="choose", outputs=("", ""), axis=-1)
-        return best, emit("Sub", emit.constant([last], "last"), places, part="numbers")
-
-    @property
-    def _own_weights(self) -> str:
-        return optional_input(self._emit.node, _ROUTER_WEIGHTS) if self._emit.node.op_type == "QMoE" else ""
-
     def _by_all(self, tokens: str) -> str:
         """All experts' results of all tokens, added up by weights that are mostly zero."""
         emit, rows, count = self._emit, self._rows, self._count
         first = self._product_by_all(tokens, self._first)
         gates = [self._product_by_all(tokens, matrix) for matrix in self._gates]
-        inner = self._activated(first, gates)
-        best, numbers = self._routed()
+        inner = self._activation.of(first, gates)
+        best, numbers = self._routes.chosen()
         weights = self._spread(best, numbers)
         column = emit("Reshape", weights, self._shape(rows, count, 1), part="weights_column")
         # What others overflow to would stay by a weight of zero.
@@ -177,20 +114,15 @@ class _Experts:
     def _product_by_all(self, tokens: str, matrix: ExpertMatrix) -> str:
         """What all experts make of all tokens, ``[rows, experts, results]``."""
         emit, split = self._emit, self._shape(self._rows, self._count, matrix.results)
-        if matrix.blocks is not None:
-            made = encoded_product(emit, tokens, matrix.blocks, may_round=self._may_round)
-        else:
-            joined = self._shape(self._count * matrix.results, matrix.depth)
-            rows = emit("Reshape", matrix.name, joined, part="experts")
-            made = emit("MatMul", tokens, emit("Transpose", rows, part="turned", perm=[1, 0]), part="by_all")
+        joined = self._shape(self._count * matrix.results, matrix.depth)
+        rows = emit("Reshape", matrix.name, joined, part="experts")
+        made = emit("MatMul", tokens, emit("Transpose", rows, part="turned", perm=[1, 0]), part="by_all")
         made = emit("Reshape", made, split, part="per_expert")
         return emit("Add", made, matrix.bias, part="bias") if matrix.bias else made
 
     def _summed(self, flat: str) -> str:
         """The sum over experts of their second products, of what lies side by side."""
         emit, second = self._emit, self._second
-        if second.blocks is not None:
-            return encoded_product(emit, flat, second.blocks, may_round=self._may_round)
         turned = emit("Transpose", second.name, part="second_turned", perm=[0, 2, 1])
         joined = emit("Reshape", turned, self._shape(self._count * second.depth, second.results), part="second_joined")
         return emit("MatMul", flat, joined, part="sum")
@@ -198,11 +130,11 @@ class _Experts:
     def _by_chosen(self, tokens: str) -> str:
         """The products by matrices of chosen experts alone."""
         emit, rows, chosen = self._emit, self._rows, self._chosen
-        best, numbers = self._routed()
+        best, numbers = self._routes.chosen()
         column = emit("Reshape", tokens, self._shape(rows, 1, self._depth, 1), part="column")
         first = self._product_by_chosen(column, self._first, numbers)
         gates = [self._product_by_chosen(column, matrix, numbers) for matrix in self._gates]
-        inner = emit("Unsqueeze", self._activated(first, gates), emit.constant([-1], "axis"), part="inner_column")
+        inner = emit("Unsqueeze", self._activation.of(first, gates), emit.constant([-1], "axis"), part="inner_column")
         made = self._product_by_chosen(inner, self._second, numbers)
         weighted = emit("Mul", made, emit("Reshape", best, self._shape(rows, chosen, 1), part="best"), part="weighted")
         return emit("ReduceSum", weighted, emit.constant([1], "axis"), part="sum", keepdims=0)
@@ -217,57 +149,7 @@ class _Experts:
             return made
         return emit("Add", made, emit("Gather", matrix.bias, numbers, part="chosen_biases", axis=0), part="bias")
 
-    def _activated(self, first: str, gates: list[str]) -> str:
-        emit, kind = self._emit, str(self._found.get("activation_type", "relu")).lower()
-        if kind == _GATED:
-            return self._gated(*self._halves(first, gates))
-        if kind == "relu":
-            return emit("Relu", first, part="activation")
-        if kind == "silu":
-            return emit("Mul", first, emit("Sigmoid", first, part="gate"), part="activation")
-        return self._bent(first) if kind == "gelu" else first
 
-    def _bent(self, x: str) -> str:
-        """GELU by a hyperbolic tangent, as ONNX Runtime's experts have it."""
-        emit = self._emit
-        cube = emit("Mul", emit("Mul", x, x, part="square"), x, part="cube")
-        inner = emit("Add", x, emit("Mul", cube, self._number(0.044715, "cubic"), part="cubic"), part="bent")
-        scaled = emit("Mul", inner, self._number(math.sqrt(2 / math.pi), "root"), part="scaled")
-        raised = emit("Add", emit("Tanh", scaled, part="tangent"), self._number(1, "one"), part="raised")
-        half = emit("Mul", x, self._number(0.5, "half"), part="half")
-        return emit("Mul", half, raised, part="activation")
-
-    def _halves(self, first: str, gates: list[str]) -> tuple[str, str]:
-        """What is bent, and what is multiplied by it."""
-        if gates:
-            return first, gates[0]
-        emit, inner = self._emit, self._second.depth
-        is_interleaved = self._found.get("swiglu_fusion") == _INTERLEAVED
-        pairs = [inner, 2] if is_interleaved else [2, inner]
-        split = emit("Reshape", first, self._shape(0, 0, *pairs), part="pairs")
-        axis, ones = (3 if is_interleaved else 2), emit.constant([1, 1], "ones")
-        halves = emit.many("Split", split, ones, part="halves", outputs=("", ""), axis=axis)
-        one, other = (emit("Squeeze", half, emit.constant([axis], "axis"), part="half") for half in halves)
-        return one, other
-
-    def _gated(self, gate: str, linear: str) -> str:
-        emit, found = self._emit, self._found
-        alpha, beta = (found.get(name) for name in ("activation_alpha", "activation_beta"))
-        limit = float(found.get("swiglu_limit", math.inf))
-        is_late = bool(found.get("swiglu_limit_after_activation"))
-        most = None if math.isinf(limit) else self._number(limit, "limit")
-        if most is not None:
-            linear = emit("Clip", linear, self._number(-limit, "least"), most, part="linear_limit")
-            gate = gate if is_late else emit("Min", gate, most, part="gate_limit")
-        steep = gate if alpha in (None, 1.0) else emit("Mul", gate, self._number(alpha, "alpha"), part="steep")
-        bent = emit("Mul", gate, emit("Sigmoid", steep, part="gate"), part="bent")
-        if most is not None and is_late:
-            bent = emit("Min", bent, most, part="bent_limit")
-        moved = linear if not beta else emit("Add", linear, self._number(beta, "beta"), part="moved")
-        return emit("Mul", bent, moved, part="activation")
-
-
-_ROUTER_WEIGHTS = 14
 _Read = Callable[[NodeProto, GraphEditor, tuple[int, ...]], ExpertMatrix | None]
 
 
@@ -288,7 +170,7 @@ def _mixture(
         return None
     _refuse(node)
     found = attributes(node)
-    is_gated = str(found.get("activation_type", "relu")).lower() == _GATED
+    is_gated = str(found.get("activation_type", "relu")).lower() == GATED
     is_apart = is_gated and found.get("swiglu_fusion", _APART) == _APART
     if bool(optional_input(node, places[2][0])) is not is_apart:
         raise UnsupportedModelError(
@@ -324,8 +206,8 @@ def _refuse(node: NodeProto) -> None:
     """Raise UnsupportedModelError for what neither the definition for CPUs nor these nodes have."""
     found = attributes(node)
     kind = str(found.get("activation_type", "relu")).lower()
-    if kind not in (*_PLAIN, _GATED):
-        raise UnsupportedModelError(f"{describe_node(node)} has the activation {kind}; {', '.join(_PLAIN)} or {_GATED}")
+    if kind not in (*PLAIN, GATED):
+        raise UnsupportedModelError(f"{describe_node(node)} has the activation {kind}; {', '.join(PLAIN)} or {GATED}")
     for name, values in _OFF.items():
         if found.get(name, values[0]) not in values:
             raise UnsupportedModelError(

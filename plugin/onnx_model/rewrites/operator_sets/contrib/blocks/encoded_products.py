@@ -19,6 +19,7 @@ from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import Array, GraphEditor, attributes, optional_input
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import is_kept, may_round
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_weight import split_points
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.chosen_parts import parts_of_rows
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.looked_up_rows import LOOK_UP, encoding_of
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.narrow_codes import narrowed
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import DOMAIN
@@ -125,6 +126,9 @@ def _product(emit: Emitter, constants: _Constants) -> list[NodeProto]:
     of, codes = narrow or (of, codes)
     parts = constants.parts(emit, of, codes, _values(emit, 2), points)
     values: dict[str, Any] = {"encoding": str(of), **({"may_round": 1} if may_round(node) else {})}
+    count = parts_of_rows(emit.editor, node.input[0])
+    if count > 1 and of.depth % (count * of.block) == 0:
+        values["parts"] = count
     emit(PRODUCT, node.input[0], *parts, output=node.output[0], domain=DOMAIN, **values)
     return emit.nodes
 

@@ -26,7 +26,7 @@ class ExpertMatrix:
         name: of the weight.
         bias: ``[experts, results]``.
         experts, results, depth: its sizes.
-        blocks: the same in few bits, ``[experts * results, …]``; None if the weight is of floats.
+        blocks: the same in few bits, ``[results, experts * blocks of a row]``; None if the weight is of floats.
     """
 
     name: str
@@ -48,7 +48,7 @@ def matrix_of_floats(node: NodeProto, editor: GraphEditor, places: tuple[int, ..
 
 
 def matrix_of_blocks(node: NodeProto, editor: GraphEditor, places: tuple[int, ...]) -> ExpertMatrix:
-    """A matrix in few bits. Of the second one all experts' blocks lie behind each other, as what it multiplies.
+    """A matrix in few bits, all experts' blocks of which lie behind each other, as the parts of what it multiplies.
 
     Raises:
         UnsupportedModelError: if its operands are not constant, or do not fit each other.
@@ -72,18 +72,16 @@ def matrix_of_blocks(node: NodeProto, editor: GraphEditor, places: tuple[int, ..
             f"{describe_node(node)} has weights of {bits} bits in blocks of {block}, rows of {depth}; 4 or 8 bits in "
             "blocks that fill rows were expected"
         )
-    count, is_second = depth // block, index == QUANTISED[1][0]
+    count = depth // block
     sizes = experts, results, count
     # Scales of two dimensions are of rows, also where blocks are given.
     is_by_row = not given or scales.ndim < _RANK
     parts = [codes.reshape(*sizes, block * bits // _BYTE), _scales(node, scales, sizes, is_by_row=is_by_row)]
     if points is not None:
         parts.append(_points(node, points, sizes, bits, is_by_row=is_by_row).astype(scales.dtype))
-    if is_second:
-        parts = [np.moveaxis(part, 0, 1) for part in parts]
-    columns, blocks = (results, experts * count) if is_second else (experts * results, count)
-    parts = [np.ascontiguousarray(part).reshape(columns, blocks, *part.shape[3:]) for part in parts]
-    encoding = BlockEncoding(bits, block, blocks * block, columns)
+    blocks = experts * count
+    parts = [np.ascontiguousarray(np.moveaxis(part, 0, 1)).reshape(results, blocks, *part.shape[3:]) for part in parts]
+    encoding = BlockEncoding(bits, block, blocks * block, results)
     weight = BlockWeight.of(node, encoding, parts[0], parts[1], parts[2] if points is not None else None)
     return ExpertMatrix("", optional_input(node, bias), experts, results, depth, weight)
 

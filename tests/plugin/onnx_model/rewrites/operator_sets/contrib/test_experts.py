@@ -9,6 +9,9 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.graphs.graph import attributes
+from sartor.onnx_model.rewrites.operator_sets.contrib import expert_parts
+from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.encoded_products import PRODUCT, with_encoded_products
 from tests.plugin.onnx_model.builders import FLOAT, MS, Array, model, node, relative_error, run, weights
 from tests.plugin.onnx_model.conftest import Prepare
 
@@ -121,6 +124,32 @@ def test_experts_in_few_bits_stay_encoded(
     prepared = prepare_quickly(built).model
     assert [each.op_type for each in prepared.graph.node].count("MatMulNBits") == 2
     assert relative_error(run(prepared, given)["y"], run(built, given)["y"]) < tolerance
+
+
+def _each_row(prepared: ModelProto, built: ModelProto, given: dict[str, Array]) -> float:
+    expected = run(built, given)["y"]
+    largest = np.abs(expected).max(axis=-1, keepdims=True)
+    return float((np.abs(run(prepared, given)["y"] - expected) / largest).max())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 33])
+@pytest.mark.parametrize("chosen", [1, 2, 5])
+def test_tokens_are_multiplied_by_their_experts_alone(rows: int, chosen: int, prepare_quickly: Prepare) -> None:
+    built, given = of_bits(4, 16, (rows, DEPTH), k=chosen), feeds(rows, DEPTH)
+    # One expert that no token has, and one that all have.
+    given["routes"][:, 1], given["routes"][:, 3] = -9, 9
+    prepared = prepare_quickly(built).model
+    products = [each for each in with_encoded_products(prepared).graph.node if each.op_type == PRODUCT]
+    assert [attributes(each).get("parts") for each in products] == [EXPERTS, EXPERTS]
+    assert _each_row(prepared, built, given) < 1e-5
+
+
+def test_many_rows_are_multiplied_in_parts(prepare_quickly: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    built, given = of_bits(4, 16, (33, DEPTH), k=2), feeds(33, DEPTH)
+    monkeypatch.setattr(expert_parts, "_MOST_NUMBERS", 20 * EXPERTS * DEPTH)
+    prepared = prepare_quickly(built).model
+    assert [each.op_type for each in prepared.graph.node].count("MatMulNBits") == 4 + 8
+    assert _each_row(prepared, built, given) < 1e-5
 
 
 OWN = np.array(
