@@ -8,15 +8,17 @@
 OpenVINO takes part if it can be imported, as it is and with activations in f32, and llama.cpp if ``llama_cpp``
 (llama-cpp-python) can be; ``LLAMA_CPP_LIB_PATH`` names the folder of its library where that was built apart.
 
-All are timed in turn in one process, and logits of prompts compared. A single token comes behind 128 others, whose
-caches are random but in llama.cpp, which has read them, and lie where calls read them. What a token reads is told as a
-part of what as many threads read from memory in the same time; of ``--size 24x1024`` no cache holds the weights.
+All are timed in turn in one process, a quarter of a second each behind a pause, as threads of some spin after a run,
+and logits of prompts compared. A single token comes behind 128 others, whose caches are random but in llama.cpp, which
+has read them, and lie where calls read them. What a token reads is told as a part of the most that as many threads read
+from memory in the same time, in turn with the others; of ``--size 24x1024`` no cache holds the weights.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,7 +34,7 @@ import sartor
 from benchmarks.encoded.decoder import Decoder, write_gguf, write_onnx
 from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
-from sartor.runtime.benchmark import time_interleaved
+from sartor.runtime.benchmark import BLOCK, PAUSE, time_interleaved
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
 
@@ -45,7 +47,7 @@ _SIZES: Mapping[str, Decoder] = {
     "6x768": Decoder(),
     "24x1024": Decoder(layers=24, width=1024, inner=2816, heads=16),
 }
-_READ, _READS = 1 << 28, 5
+_READ, _READING = 1 << 28, "reading memory"
 _OF_OPENVINO: Mapping[str, Mapping[str, Any]] = {
     "OpenVINO": {},
     "OpenVINO in f32": {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
@@ -86,18 +88,23 @@ def time(
     of = _SIZES[size]
     for count in sorted({int(path.name.partition(".")[0]) for path in output.glob(f"*.{threads}.vmfb")}):
         calls = _calls(of, output, count, threads)
-        bandwidth = _bandwidth(threads) if count == 1 else None
         right = np.asarray(calls["ONNX Runtime level 0"]()).reshape(-1)
         errors = {
             name: np.abs(np.asarray(call()).reshape(-1) - right).max() / np.abs(right).max()
             for name, call in calls.items()
             if name != _PEER or count > 1
         }
-        for name, sample in time_interleaved(calls, min_rounds=3, min_seconds=seconds).items():
-            took = sample.quantile(0.25) * 1e3
+        reader = _Reader(threads)
+        every: dict[str, Callable[[], object]] = {**calls, **({_READING: reader} if count == 1 else {})}
+        timed = time_interleaved(every, min_rounds=3, min_seconds=seconds, block=BLOCK, pause=PAUSE)
+        took = {name: sample.quantile(0.25) for name, sample in timed.items()}
+        bandwidth = threads * _READ / reader.best
+        for name in calls:
             error = f", error {errors[name]:.1e}" if name in errors else ""
-            part = f", {of.bytes_read(_PAST) / took * 1e3 / bandwidth:.0%} of the bandwidth" if bandwidth else ""
-            print(f"{count} tokens, {threads} threads, {name}: {took:.2f} ms{error}{part}", flush=True)
+            part = f", {of.bytes_read(_PAST) / took[name] / bandwidth:.0%} of the bandwidth" if count == 1 else ""
+            print(f"{count} tokens, {threads} threads, {name}: {took[name] * 1e3:.2f} ms{error}{part}", flush=True)
+        if count == 1:
+            print(f"{threads} threads read {bandwidth / 1e9:.1f} GB/s", flush=True)
 
 
 @app.command()
@@ -176,16 +183,22 @@ def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options, ["CPUExecutionProvider"])
 
 
-def _bandwidth(threads: int) -> float:
-    """Bytes that so many threads read from memory in a second, the most of some times."""
-    parts = [np.ones(_READ // 4, np.float32) for _ in range(threads)]
-    times = []
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(_READS):
-            begin = perf_counter()
-            list(pool.map(np.max, parts))
-            times.append(perf_counter() - begin)
-    return threads * _READ / min(times)
+class _Reader:
+    """Reads ``_READ`` bytes of memory in each of some threads.
+
+    Attributes:
+        best: the shortest time that it took, in seconds; in others the system let threads share a processor.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._parts = [np.ones(_READ // 4, np.float32) for _ in range(threads)]
+        self._pool = ThreadPoolExecutor(threads)
+        self.best = math.inf
+
+    def __call__(self) -> None:
+        begin = perf_counter()
+        list(self._pool.map(np.max, self._parts))
+        self.best = min(self.best, perf_counter() - begin)
 
 
 def _calls(of: Decoder, folder: Path, count: int, threads: int) -> dict[str, Callable[[], Any]]:
