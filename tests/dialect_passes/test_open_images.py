@@ -184,6 +184,45 @@ def test_images_are_transposed_and_joined_for_any_size(tmp_path: Path) -> None:
     assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, SIZES) == []
 
 
+def test_images_are_enlarged_for_any_size(tmp_path: Path) -> None:
+    """By other factors along both sides, joined with others or alone, behind and before other operators, in batches."""
+    build = Builder()
+
+    def enlarged(name: str, image: str, *factors: int) -> str:
+        scales = build.constant(np.array([1, 1, *factors], np.float32))
+        settings = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
+        return build.op("Resize", name, image, "", scales, **settings)
+
+    small = build.op("Relu", "r0", build.conv("small", "x", (3, 20), kernel=1))
+    wide = build.op("Concat", "wide", enlarged("e0", small, 2, 3), build.conv("c1", "large", (5, 16)), axis=1)
+    ends = {
+        "joined": build.conv("deep", wide, (36, 36), group=36),
+        "multiplied": build.conv("product", wide, (36, 9), kernel=1),
+        "alone": build.op("Relu", "r1", enlarged("e1", build.conv("c2", "x", (3, 37), kernel=1), 3, 1)),
+    }
+    names = [build.op("Identity", name, value) for name, value in ends.items()]
+    inputs = [("x", [1] * 4), ("large", [1] * 4)]
+    model = build.model(inputs, [(name, [1] * 4) for name in names])
+    dims: dict[str, list[int | str]] = {"x": ["n", 3, "height", "width"], "large": ["n", 5, "H", "W"]}
+    for name in names:
+        dims[name] = [f"{dim}_{name}" for dim in "nchw"]
+    path = saved(named(model, dims), tmp_path / "model.onnx")
+
+    def own(sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        batch, height, width = (sizes[each.name] for each in (BATCH, HEIGHT, WIDTH))
+        return {"x": (batch, 3, height, width), "large": (batch, 5, 2 * height, 3 * width)}
+
+    graph, given = opened(path, [BATCH, HEIGHT, WIDTH], own)
+    network = fused(graph, 0)
+    assert [*network.routines.values()].count("open_join") == 2
+    session, reference = network.session(given, tmp_path / "model.vmfb"), OnnxRuntimeReference(path, threads=1)
+    for batch, height, width in SIZES:
+        shapes_of = own({"n": batch, "height": height, "width": width})
+        random = np.random.default_rng(width)
+        feeds = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes_of.items()}
+        assert relative_error(session.run(None, feeds), reference(feeds)) < 1e-5, (batch, height, width)
+
+
 def test_rows_that_are_read_behind_their_product_and_few_elements_are_right_for_any_size(tmp_path: Path) -> None:
     """Joined rows that a product is added to lie in memory as a whole; fewer elements than a vector has are turned."""
     build = Builder()
@@ -239,5 +278,5 @@ def test_winograds_method_is_predicted_by_places_however_they_are_counted(places
     sizes = {"batch": 1, "channels": 64, "depth": 9 * 64, **places}
     tiles = {"columns": 11, "vectors": 2, "unroll": 2}
     direct = OpenConvolutionCost().cycles(sizes, tiles)
-    encoded = OpenWinogradCost().cycles(sizes, {"height": 4, "width": 4, **tiles})
+    encoded = OpenWinogradCost().cycles(sizes, {"height": 4, "width": 4, "block": 44, **tiles})
     assert 1 / 4 < encoded / direct < 3 / 4

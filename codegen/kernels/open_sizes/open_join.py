@@ -26,12 +26,14 @@ class JoinedPart:
         channels: how many it has.
         epilogue: the ops that follow.
         result: how results are stored.
+        repeats: how often each row of the image, and each pixel of a row, is repeated.
     """
 
     memory: int
     channels: int
     epilogue: Epilogue
     result: Access
+    repeats: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,14 @@ class OpenJoin(PartitionedKernel):
         rows: number of rows.
         lanes: elements of a vector.
         workgroups: workgroups that partition the rows.
+        across: of images some of which are enlarged, the pixels of a row of the result.
     """
 
     parts: tuple[JoinedPart, ...]
     rows: Count
     lanes: int
     workgroups: int
+    across: Count | None = None
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
@@ -68,11 +72,36 @@ class OpenJoin(PartitionedKernel):
     def _rows(self, asm: Assembler, memories: Sequence[ir.Value], rows: tuple[Index, Index], shift: Index) -> None:
         """Emit rows, given by the first and their end, which lie ``shift`` elements after where their numbers say."""
 
-        def row(number: Index) -> None:
-            for part in self.parts:
-                _PartWriter(self, asm, memories, part, number, shift).write()
+        def row(number: Index, sources: Sequence[Index]) -> None:
+            for part, source in zip(self.parts, sources, strict=True):
+                _PartWriter(self, asm, memories, part, number, shift, source).write()
 
-        asm.repeat(*rows, 1, row)
+        if self.across is None:
+            asm.repeat(*rows, 1, lambda number: row(number, [number] * len(self.parts)))
+            return
+        (first, end), across = rows, asm.size(self.across)
+
+        def line(number: Index) -> None:
+            begin = asm.times(across, number)
+            own = asm.maximum(first, begin), asm.minimum(end, asm.add(begin, across))
+            asm.repeat(
+                *own, 1, lambda place: row(place, [self._source(asm, part, number, place) for part in self.parts])
+            )
+
+        last = asm.divide(asm.sub(asm.add(end, across), 1), across)[0]
+        asm.repeat(asm.divide(first, across)[0], last, 1, line)
+
+    def _source(self, asm: Assembler, part: JoinedPart, line: Index, place: Index) -> Index:
+        """The number of a part's pixel that is copied to a place in a line of all images.
+
+        The first line of an image is a multiple of what its lines are repeated.
+        """
+        if self.across is None or part.repeats == (1, 1):
+            return place
+        (down, across), width = part.repeats, asm.size(self.across)
+        column = asm.sub(place, asm.times(width, line))
+        own = asm.times(asm.divide(width, across)[0], asm.divide(line, down)[0])
+        return asm.add(own, asm.divide(column, across)[0])
 
 
 @dataclass(frozen=True)
@@ -85,6 +114,7 @@ class _PartWriter:
     part: JoinedPart
     row: Index
     shift: Index
+    source: Index
 
     def write(self) -> None:
         vectors = min(_MOST_WRITTEN_OUT, -(-self.part.channels // self.of.lanes))
@@ -93,7 +123,7 @@ class _PartWriter:
     def _vectors(self, first: Index, channels: int) -> None:
         """Emit the copies of some channels."""
         asm, part, memories, lanes = self.asm, self.part, self.memories, self.of.lanes
-        begin = asm.add(asm.mul(self.row, part.channels), first)
+        begin = asm.add(asm.mul(self.source, part.channels), first)
         origin = TileOrigin(0, 0, self.row, asm.divide(first, lanes)[0])
         for vector, channel in enumerate(range(0, channels, lanes)):
             count = min(lanes, channels - channel)

@@ -65,6 +65,16 @@ def repetition_of(value: ir.Value) -> Repetition | None:
     Importers compute with floating-point numbers which pixel is read, in several ways. So these computations are
     carried out for all positions, and the pixels that they give are looked at.
     """
+    repeated = repeated_image(value)
+    if repeated is None:
+        return None
+    origin, factors = repeated
+    is_image = factors[_BATCH] == factors[_CHANNEL] == 1
+    return Repetition(origin, factors[_ROW], factors[_COLUMN]) if is_image else None
+
+
+def repeated_image(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]] | None:
+    """The image that a value repeats elements of, and how often along each dimension; None if it does anything else."""
     op = defining_op(value)
     if op is None or op.name != "linalg.generic" or len(op.operands) != 1 or not _writes_in_order(op):
         return None
@@ -79,8 +89,7 @@ def repetition_of(value: ir.Value) -> Repetition | None:
         return None
     factors = tuple(to // size for to, size in zip(shape, source, strict=True))
     repeats = all(_repeats(*sizes) for sizes in zip(indices, range(IMAGE_RANK), shape, factors, strict=True))
-    is_image = factors[_BATCH] == factors[_CHANNEL] == 1
-    return Repetition(origin, factors[_ROW], factors[_COLUMN]) if repeats and is_image else None
+    return (origin, factors) if repeats else None
 
 
 def _writes_in_order(op: ir.Operation) -> bool:

@@ -20,6 +20,7 @@ from sartor.codegen.kernels.open_sizes.open_join import JoinedPart, OpenJoin
 from sartor.codegen.kernels.open_sizes.open_routine import OpenRoutine
 from sartor.codegen.kernels.open_sizes.window_form import Locating
 from sartor.codegen.kernels.windows.costs import CopyCost
+from sartor.codegen.kernels.windows.repetition import repeated_image
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.kernel_machine import kernel_machine
 from sartor.codegen.mlir.machine import Machine
@@ -29,6 +30,7 @@ from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.mlir.snippet import tensor_parts
 
 _CONCAT = "tensor.concat"
+_COLUMN = -2
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,16 @@ class OpenJoinKernel(OpenRoutine):
     ) -> tuple[Sequence[Rewrite], KernelCode]:
         result = task.results[0]
         rows, groups = count_of((result.dims or result.shape)[:-1]), integer(parameters["groups"])
-        rewrite, code = open_join(task, opened.twin, rows, groups, machine.lanes)
+        rewrite, code = open_join(task, opened, rows, groups, machine.lanes)
         return [rewrite], code
 
 
-def open_join(task: Task, twin: Task, rows: Count, groups: int, lanes: int) -> tuple[Rewrite, OpenJoin]:
+def open_join(task: Task, opened: OpenedTask, rows: Count, groups: int, lanes: int) -> tuple[Rewrite, OpenJoin]:
     """The code of a join, and the rewrite that its operations are of.
 
     Args:
         task: the task.
-        twin: the same with other sizes.
+        opened: its code for any size, whose twin is the same task with other sizes.
         rows: number of rows.
         groups: workgroups that partition them.
         lanes: elements of a vector.
@@ -76,10 +78,17 @@ def open_join(task: Task, twin: Task, rows: Count, groups: int, lanes: int) -> t
     Raises:
         RejectionError: if there is none.
     """
+    twin = opened.twin
     (rewrite, parts), (_, other) = (_parts(task_of_part, lanes) for task_of_part in (task, twin))
     if [*map(_described, parts)] != [*map(_described, other)]:
         raise RejectionError("rows are not joined alike for all sizes")
-    return rewrite, OpenJoin(parts, rows, lanes, groups)
+    is_enlarged = any(part.repeats != (1, 1) for part in parts)
+    across = (
+        opened.fit.dim(*(task_of_size.results[0].shape[_COLUMN] for task_of_size in (task, twin)))
+        if is_enlarged
+        else None
+    )
+    return rewrite, OpenJoin(parts, rows, lanes, groups, across)
 
 
 def check_join(task: Task, lanes: int) -> None:
@@ -95,7 +104,7 @@ def check_join(task: Task, lanes: int) -> None:
 
 def _described(part: JoinedPart) -> tuple[object, ...]:
     """All that the code of a part depends on."""
-    return part.memory, part.channels, part.epilogue.reads, part.result
+    return part.memory, part.channels, part.epilogue.reads, part.result, part.repeats
 
 
 def _parts(task: Task, lanes: int) -> tuple[Rewrite, tuple[JoinedPart, ...]]:
@@ -108,29 +117,54 @@ def _parts(task: Task, lanes: int) -> tuple[Rewrite, tuple[JoinedPart, ...]]:
     with rewrite.module.context:
         block = body_of(rewrite.function)
         arguments, ops = list(block.arguments), [view.operation for view in block.operations]
-        joins = [op for op in ops if op.name == _CONCAT]
+        joins = [op for op in ops if op.name == _CONCAT] or [op for op in ops if _enlarged(op)]
         if len(joins) != 1 or len(task.results) != 1:
             raise RejectionError("not one join")
         (join,) = joins
+        operands = list(join.operands if join.name == _CONCAT else join.results)
+        origins = [_origin(operand) for operand in operands]
         chain = Chain(None, join, followers_of(rewrite.function, join))
-        if list(ops[-1].operands) != [chain.result] or not set(join.operands) <= set(arguments):
+        if list(ops[-1].operands) != [chain.result] or not {image for image, _ in origins} <= set(arguments):
             raise RejectionError("the layer is not a join and elementwise ops after it")
         shape, _ = tensor_parts(join.results[0])
-        if int(ir.IntegerAttr(join.attributes["dim"]).value) != len(shape) - 1:
+        if join.name == _CONCAT and int(ir.IntegerAttr(join.attributes["dim"]).value) != len(shape) - 1:
             raise RejectionError("it joins along another dimension than the last")
         epilogue = Epilogue.of(chain, Locating(arguments, shape, lanes))
-        return rewrite, tuple(_each_part(join, arguments, epilogue, lanes))
+        return rewrite, tuple(_each_part(origins, shape[-1], arguments, epilogue, lanes))
 
 
-def _each_part(join: ir.Operation, arguments: list[ir.Value], epilogue: Epilogue, lanes: int) -> list[JoinedPart]:
-    result = Access(len(arguments), 0, 0, tensor_parts(join.results[0])[0][-1], lanes)
+def _enlarged(op: ir.Operation) -> bool:
+    """Whether an operation repeats pixels of an image."""
+    return len(op.results) == 1 and _origin(op.results[0])[1] != (1, 1)
+
+
+def _origin(image: ir.Value) -> tuple[ir.Value, tuple[int, int]]:
+    """The image that another one is enlarged from, ``[N, H, W, C]``, and how often its rows and their pixels are
+    repeated; the image itself if it is not."""
+    repeated = repeated_image(image)
+    if repeated is None:
+        return image, (1, 1)
+    origin, (batch, *sides, channels) = repeated
+    return (origin, (sides[0], sides[1])) if batch == channels == 1 else (image, (1, 1))
+
+
+def _each_part(
+    origins: list[tuple[ir.Value, tuple[int, int]]],
+    width: int,
+    arguments: list[ir.Value],
+    epilogue: Epilogue,
+    lanes: int,
+) -> list[JoinedPart]:
+    """The parts of a result with ``width`` channels: images, and how often their pixels are repeated."""
+    result = Access(len(arguments), 0, 0, width, lanes)
     first, parts = 0, list[JoinedPart]()
-    for operand in join.operands:
-        channels = tensor_parts(operand)[0][-1]
+    for image, repeats in origins:
+        channels = tensor_parts(image)[0][-1]
 
         def change(access: Access, first: int = first) -> Access:
             return access.from_channel(first, lanes)
 
-        parts.append(JoinedPart(arguments.index(operand), channels, epilogue.map_accesses(change), change(result)))
+        own = epilogue.map_accesses(change)
+        parts.append(JoinedPart(arguments.index(image), channels, own, change(result), repeats))
         first += channels
     return parts

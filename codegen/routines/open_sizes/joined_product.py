@@ -61,7 +61,7 @@ class OpenJoinedProduct(OpenRoutine):
         self, task: Task, opened: OpenedTask, parameters: Parameters, machine: Machine
     ) -> tuple[Sequence[Rewrite], KernelCode]:
         (joins, multiplies), (twin, other) = task.stages, opened.twin.stages
-        rewrite, rows = open_join(joins.task, twin.task, 1, 1, machine.lanes)
+        rewrite, rows = open_join(joins.task, replace(opened, twin=twin.task), 1, 1, machine.lanes)
         product = product_layer(multiplies.task, other.task, machine.lanes)
         with product.rewrite.module.context:
             multiplied = open_rows(product, opened.fit, Tiling.of(parameters), None)
