@@ -386,6 +386,25 @@ class Packing:
         return "; ".join(str(step) for step in self.steps)
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Pack in two ways, one behind the other in one dimension, for code that reads either.
+
+    Attributes:
+        first, second: the steps of both.
+    """
+
+    first: Packing
+    second: Packing
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        return np.concatenate([packing.apply(array).reshape(-1) for packing in (self.first, self.second)])
+
+    def type_of(self, tensor: TensorType) -> TensorType:
+        one, other = (packing.type_of(tensor) for packing in (self.first, self.second))
+        return TensorType((one.elements + other.elements,), one.dtype)
+
+
 @functools.lru_cache(maxsize=4096)
 def _type_of(packing: Packing, weight: TensorType) -> TensorType:
     packed = weight

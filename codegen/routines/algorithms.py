@@ -47,8 +47,9 @@ from sartor.codegen.routines.open_sizes.joined_product import OpenJoinedProduct
 from sartor.codegen.routines.open_sizes.patches import OpenPatchesKernel
 from sartor.codegen.routines.open_sizes.separable import OpenSeparableKernel
 from sartor.codegen.routines.open_sizes.transpose import OpenTransposeKernel
+from sartor.codegen.routines.open_sizes.versions import OpenVersions
 from sartor.codegen.routines.open_sizes.window import OpenWindowKernel
-from sartor.codegen.routines.open_sizes.winograd import OpenWinogradKernel
+from sartor.codegen.routines.open_sizes.winograd import SMALL_SIDES, OpenWinogradKernel
 from sartor.codegen.routines.storing.elementwise import ElementwiseImages
 from sartor.codegen.routines.storing.table import TableLookUp
 from sartor.codegen.routines.vector.direct import Direct
@@ -209,6 +210,8 @@ OPEN_ATTENTION = Algorithm("open_attention", alone(OpenAttentionKernel), _OPEN)
 BLOCKED_ATTENTION = Algorithm("blocked_attention", alone(BlockedAttentionKernel), _OPEN)
 OPEN_CONVOLUTION = Algorithm("open_convolution", alone(OpenConvolutionKernel), _OPEN)
 OPEN_WINOGRAD = Algorithm("open_winograd", alone(OpenWinogradKernel), _OPEN)
+CONVOLUTION_OR_WINOGRAD = Algorithm("convolution_or_winograd", kernel(OpenVersions, few=OpenConvolutionKernel()), _OPEN)
+WINOGRAD_BY_SIZE = Algorithm("winograd_by_size", kernel(OpenVersions, few=OpenWinogradKernel(sides=SMALL_SIDES)), _OPEN)
 OPEN_TRANSPOSE = Algorithm("open_transpose", alone(OpenTransposeKernel), _OPEN)
 OPEN_JOIN = Algorithm("open_join", alone(OpenJoinKernel), _OPEN)
 OPEN_JOINED_PRODUCT = Algorithm("open_joined_product", alone(OpenJoinedProduct), _OPEN)

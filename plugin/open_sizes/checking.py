@@ -14,6 +14,7 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.open_sizes.calls import odd_size
 from sartor.open_sizes.importing import OpenImport, import_sizes
 from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
+from sartor.open_sizes.thresholds import Threshold
 from sartor.profiling.builder import Builder
 from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.bench import Bench
@@ -48,7 +49,7 @@ def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
 def with_least(opened: OpenImport, config: CompileConfig, bench: Bench) -> tuple[OpenImport, ImportedModel]:
     """The import with the least sizes among its others, and the model with these, whose layers have the names of those
     for any size. Rounding does most there: a position that sees few others is what it adds itself."""
-    least = {symbol.name: _steps(symbol)[0] for symbol in opened.symbols}
+    least = {symbol.name: symbol.steps[0] for symbol in opened.symbols}
     model = opened.at(least)
     if model is None:
         simplifies = opened.model.is_simplified
@@ -57,15 +58,9 @@ def with_least(opened: OpenImport, config: CompileConfig, bench: Bench) -> tuple
     return opened, replace(model, graph=transposes_apart(model.graph))
 
 
-def _steps(symbol: Symbol) -> range:
-    """The sizes that callers may choose."""
-    first = -(-symbol.least // symbol.multiple)
-    return range(first * symbol.multiple, symbol.most + 1, symbol.multiple)
-
-
 def _checked(symbol: Symbol, imported: Collection[int]) -> list[int]:
     """The sizes of a symbol, the least first; beside that those of the imports are checked anyway."""
-    sizes = _steps(symbol)
+    sizes = symbol.steps
     middle = sizes.index(odd_size(symbol, 1 / 2))
     further = sizes if len(sizes) <= _WHOLE else sizes[middle : middle + _NEIGHBOURS]
     return [sizes[0], *(each for each in further if each != sizes[0] and each not in imported)]
@@ -90,14 +85,42 @@ def sized_nets(
     for index, sizes in enumerate(further):
         if sizes not in known and sizes not in further[:index]:
             calls.append(SizedCall(tuple(sizes.items()), 0.0))
-    models = _models([call.by_name for call in calls], opened, config, bench)
-    permitted = samples.permitted_error
-    others = [
-        SizedRuns(call, _runner(model, permitted, config, bench)) for call, model in zip(calls, models, strict=True)
-    ]
+    others = sized_runs(calls, samples.permitted_error, opened, config, bench)
     builder = _builder(opened.model, config, bench)
     budget = budget_of_model(config.error_budget, opened.model, samples)
     return SizedNets(builder, samples, budget, largest.share, others, caching=caching)
+
+
+def sized_runs(
+    calls: Sequence[SizedCall], permitted: float, opened: OpenImport, config: CompileConfig, bench: Bench
+) -> list[SizedRuns]:
+    """Runs builds with the sizes of these calls, of which ``permitted`` is the error by all the rounding that the model
+    permits; the other arguments are those of ``sized_nets``."""
+    models = _models([call.by_name for call in calls], opened, config, bench)
+    return [
+        SizedRuns(call, _runner(model, permitted, config, bench)) for call, model in zip(calls, models, strict=True)
+    ]
+
+
+def checking_thresholds(
+    thresholds: Sequence[Threshold],
+    nets: SizedNets,
+    opened: OpenImport,
+    config: CompileConfig,
+    bench: Bench,
+) -> SizedNets:
+    """The same runs that check a build at both sides of each threshold as well.
+
+    Args:
+        thresholds: of the plan that is built.
+        nets: runs builds.
+        opened, config, bench: as for ``sized_nets``.
+    """
+    known = [runs.call.by_name for runs in nets.others]
+    tried = [sizes for threshold in thresholds for sizes in (threshold.below, threshold.first)]
+    new = [sizes for index, sizes in enumerate(tried) if sizes not in known and sizes not in tried[:index]]
+    calls = [SizedCall(tuple(sizes.items()), 0.0) for sizes in new]
+    return nets.checking(sized_runs(calls, nets.permitted_error, opened, config, bench)) if calls else nets
 
 
 def _models(

@@ -21,10 +21,12 @@ from sartor.onnx_model.states.cut_caches import CutModel
 from sartor.onnx_model.states.open_positions import POSITIONS
 from sartor.open_sizes.caches import CutFile, cut_file, open_file
 from sartor.open_sizes.calls import CallLog
-from sartor.open_sizes.checking import sized_nets, with_least
+from sartor.open_sizes.checking import checking_thresholds, sized_nets, with_least
 from sartor.open_sizes.importing import OpenImport, check_open, import_open
 from sartor.open_sizes.prompts import CheckedPlan, judged_file, sees_no_later_tokens
 from sartor.open_sizes.sized_nets import SizedNets
+from sartor.open_sizes.thresholds import Threshold, thresholds_of
+from sartor.planning.recipe import Recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.policies import Precision, StatePolicy
 from sartor.precision.permitted_rounding import heeding_permissions
@@ -338,9 +340,24 @@ class _Making:
 
     def _published(self, found: Candidacy, tuned: Tuned, runner: SizedNets) -> Artifact:
         """Publish the file of the best plan that is right."""
-        publisher = Publisher(tuned.builder, runner, self.output, self.publication)
-        refined, run = publish_best(tuned.refined, tuned.refiner, publisher.publish)
-        return self._tuned_artifact(found, refined, run, runner)
+        judges: dict[str, SizedNets] = {}
+
+        def publish(recipe: Recipe) -> NetRun:
+            judges[recipe.digest] = judge = self._judge(recipe, runner)
+            return Publisher(tuned.builder, judge, self.output, self.publication).publish(recipe)
+
+        refined, run = publish_best(tuned.refined, tuned.refiner, publish)
+        made = self._tuned_artifact(found, refined, run, judges[refined.recipe.digest])
+        told = map(str, self._thresholds(refined.recipe))
+        return replace(made, sizes=(*made.sizes, *told))
+
+    def _judge(self, recipe: Recipe, runner: SizedNets) -> SizedNets:
+        """What checks the file of a plan, whose layers may change their code with the size."""
+        return checking_thresholds(self._thresholds(recipe), runner, self.opened, self._config, self.bench)
+
+    def _thresholds(self, recipe: Recipe) -> list[Threshold]:
+        """Where layers of a plan change their code."""
+        return thresholds_of(recipe.graph, recipe.variants, self.opened.symbols)
 
     @property
     def _config(self) -> CompileConfig:
@@ -383,6 +400,7 @@ class _Making:
         found = replay(plan, model, config.planning, config.dump_directory)
         samples = checked_samples(model, None, bench.pool, narrow=config.error_budget.narrow)
         runner = sized_nets(samples, replace(self.opened, model=found.imported), config, bench, self.cached)
+        runner = self._judge(found.recipe, runner)
         run = Publisher(runner.builder, runner, self.output, self.publication).publish(found.recipe)
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)

@@ -77,6 +77,17 @@ class SizedNets(NetRunner):
         return judge
 
     @property
+    def permitted_error(self) -> float:
+        """The error by all the rounding that the model permits."""
+        return self._samples.permitted_error
+
+    def checking(self, others: Sequence[SizedRuns]) -> SizedNets:
+        """The same of builds that are checked with these sizes, too."""
+        judge = copy(self)
+        judge.others = (*self.others, *others)
+        return judge
+
+    @property
     def criterion(self) -> str:
         """Identifies the measure and the samples, and the calls whose mean time is measured."""
         return f"{super().criterion} {self._share:.3g} {'; '.join(str(runs.call) for runs in self._timed)}"

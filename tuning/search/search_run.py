@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.machines.core import WIDE, Core
+from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.tuning.measuring.benchmark_case import BenchmarkCase
 from sartor.tuning.measuring.tuner import Tuner
 from sartor.tuning.records.measurement import CALLS_MARK, NO_TIME, Measurement, Status
@@ -298,11 +299,24 @@ class SearchRun:
     ) -> Iterator[tuple[str, Measurement]]:
         missing = [variant for variant in case.variants if variant.descriptor not in known]
         variants = [each.described for each in missing]
-        predicted = predicted_seconds(case.facts, variants, model, seen, self.core, is_open=bool(case.calls))
+        predicted = self._mean_seconds(case, variants, model, seen)
         for each, seconds in zip(missing, predicted, strict=True):
             seconds = NO_TIME if each.traits.is_free else seconds
             key, packed = self.tuner.key(case, each.descriptor), case.packed_bytes(each)
             yield each.descriptor, Measurement(key, Status.OK, (seconds,), packed_bytes=packed, facts=case.facts)
+
+    def _mean_seconds(
+        self, case: BenchmarkCase, variants: Sequence[DescribedVariant], model: CostModel | None, seen: Set[Kin]
+    ) -> list[float]:
+        """Predicted seconds of variants: of a case of open sizes their mean over its calls, as code that takes another
+        way with few places has a time with the mean of all sizes that no call has."""
+        calls = [(call.of.share, call.facts) for call in case.timed] or [(1.0, case.facts)]
+        times = [
+            (share, predicted_seconds(facts, variants, model, seen, self.core, is_open=bool(case.calls)))
+            for share, facts in calls
+        ]
+        total = sum(share for share, _ in times)
+        return [sum(share * seconds[index] for share, seconds in times) / total for index in range(len(variants))]
 
 
 def _size(picks: Picks) -> int:

@@ -35,6 +35,17 @@ class Symbol:
         """Whether a caller may choose this size."""
         return self.least <= size <= self.most and size % self.multiple == 0
 
+    @property
+    def steps(self) -> range:
+        """The sizes that a caller may choose."""
+        first = -(-self.least // self.multiple)
+        return range(first * self.multiple, self.most + 1, self.multiple)
+
+    def at_part(self, part: float) -> int:
+        """A size that a caller may choose, near a part of the range's octaves."""
+        size = self.least * math.pow(self.most / self.least, part)
+        return min(max(round(size / self.multiple) * self.multiple, self.least), self.most)
+
     def odd_near(self, size: float) -> int:
         """A size near another one that a caller may choose, an odd number of multiples if there is one near."""
         count = max(1, math.floor(size / self.multiple)) | 1

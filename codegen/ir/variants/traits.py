@@ -73,6 +73,8 @@ class Traits:
         beside_kernels: kinds of layers for which variants are measured even if kernels apply; kernels always are.
         is_free: whether variants neither compute nor move anything.
         opens: whether there is code for sizes that are known only when it runs.
+        threshold: name of the parameter that tells from how many places of the result on other code runs; empty where
+            the same code runs with all sizes.
         starts_steps: whether a layer that loops over steps starts dispatches in each of them.
     """
 
@@ -101,6 +103,7 @@ class Traits:
     is_free: bool = False
     opens: bool = False
     starts_steps: bool = False
+    threshold: str = ""
 
 
 def narrowest(storage: str | None, output: str | None) -> str | None:

@@ -344,6 +344,13 @@ class Assembler(ControlFlow):
             kind = ir.MemRefType.get([elements], element)
             return memref.alloca(kind, [], [], alignment=_ALIGNMENT)
 
+    def part_of(self, memory: ir.Value, first: int, elements: int) -> ir.Value:
+        """Some adjacent elements of a memory, counted from the first of them on."""
+        layout = ir.StridedLayoutAttr.get(first, [1])
+        kind = ir.MemRefType.get([elements], ir.MemRefType(memory.type).element_type, layout)
+        part: ir.Value = memref.SubViewOp(kind, memory, [], [], [], [first], [elements], [1]).result
+        return part
+
     def keep(self, memory: ir.Value, slot: Index, index: Index) -> None:
         """Store an index in a memory of 64-bit integers, as ``scratch`` allocates it."""
         number = arith.index_cast(ir.IntegerType.get_signless(64), self.value(index))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from sartor.codegen.ir.machines.core import WIDE, Core
-from sartor.codegen.ir.variants.traits import Sizes
+from sartor.codegen.ir.machines.core import LINE_BYTES, WIDE, Core
+from sartor.codegen.ir.variants.traits import AnalyticCost, Sizes
 from sartor.codegen.kernels.layers.analytic_costs import WinogradCost
 from sartor.codegen.kernels.loops.tilings import Shape
 
 WINOGRAD_SIDE = 3
 """Taps of a side of the filters that Winograd's method is offered for."""
+
+FEW, MANY, LEAST = "few_", "many_", "least"
+"""Of a kernel in two versions: what begins the names of the parameters of each, and the name of the number of places
+from which on the second runs."""
 
 # Elements of a query, a key and a value in most networks; the facts of a task, whose result may have all heads in a
 # row, do not tell them.
@@ -28,6 +33,9 @@ _PATCH_INSTRUCTIONS, _COPY_INSTRUCTIONS, _STORE_INSTRUCTIONS = 40, 4, 3
 _USUAL_TAPS = 3
 # Vectors in a row after which the hardware fetches the next ones ahead.
 _LONG_RUN = 4
+_FLOAT_BYTES = 4
+# That are filled with zeros in a cycle.
+_ZEROED_BYTES = 32
 # Sums that registers hold beside what is multiplied; others are loaded and stored in each step.
 _HELD_SUMS = 24
 
@@ -65,7 +73,7 @@ class OpenConvolutionCost:
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         columns, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll"))
-        places, vectors = _places(sizes), -(-sizes["channels"] // core.lanes)
+        places, vectors = places_of(sizes), -(-sizes["channels"] // core.lanes)
         tile = Shape(1, columns, wide, unroll)
         products = tile.cycles(1, places, vectors, core, core.line_cycles) * sizes["depth"]
         copies = _PATCH_INSTRUCTIONS + _COPY_INSTRUCTIONS * -(-sizes["depth"] // core.lanes)
@@ -79,21 +87,64 @@ class OpenSeparableCost:
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         columns, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll"))
-        places, vectors = _places(sizes), -(-sizes["channels"] // core.lanes)
+        places, vectors = places_of(sizes), -(-sizes["channels"] // core.lanes)
         products = Shape(1, columns, wide, unroll).cycles(1, places, vectors, core, core.line_cycles) * sizes["depth"]
         return products + places * _STORE_INSTRUCTIONS * vectors / core.issue
 
 
 @dataclass(frozen=True)
 class OpenWinogradCost:
-    """The cost of Winograd's method by filters of 3x3, of whose patches the task is a product."""
+    """The cost of Winograd's method by filters of 3x3, of whose patches the task is a product.
+
+    Encoded filters are read for each block of tiles, which hides the products of few tiles.
+    """
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         kernel = {"kernel_height": WINOGRAD_SIDE, "kernel_width": WINOGRAD_SIDE, "taps": WINOGRAD_SIDE**2}
         # The rows of a product are places of whole images.
-        height = max(1, parameters.get("height", 1))
-        image = {"batch": 1, "rows": height, "columns": -(-_places(sizes) // height)}
-        return WinogradCost(1).cycles({**sizes, **kernel, **image}, parameters, core)
+        height, width, block = (max(1, parameters.get(name, 1)) for name in ("height", "width", "block"))
+        places = places_of(sizes)
+        image = {"batch": 1, "rows": height, "columns": -(-places // height)}
+        points = (height + WINOGRAD_SIDE - 1) * (width + WINOGRAD_SIDE - 1)
+        filters = points * sizes["depth"] // kernel["taps"] * sizes["channels"] * _FLOAT_BYTES
+        line_cycles = core.line_cycles if filters <= core.resident_bytes else core.far_line_cycles
+        blocks = -(-places // (height * width * block))
+        reading = blocks * filters / LINE_BYTES * line_cycles
+        multiplying = WinogradCost(1).cycles({**sizes, **kernel, **image}, parameters, core)
+        return max(reading, multiplying) + self._zeroing(sizes, parameters, points, core)
+
+    @staticmethod
+    def _zeroing(sizes: Sizes, parameters: Mapping[str, int], points: int, core: Core) -> float:
+        """Cycles in which IREE fills the workspace with zeros in each call."""
+        groups, block, wide = (max(1, parameters.get(name, 1)) for name in ("groups", "block", "vectors"))
+        row = sizes["depth"] // WINOGRAD_SIDE**2 + (1 + wide) * core.lanes
+        return groups * block * points * row * _FLOAT_BYTES / _ZEROED_BYTES
+
+
+@dataclass(frozen=True)
+class OpenVersionsCost:
+    """The cost of a kernel in two versions: that of the one that runs.
+
+    Attributes:
+        few: of the version for few places.
+        many: of the other.
+    """
+
+    few: AnalyticCost
+    many: AnalyticCost
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        is_few = places_of(sizes) < parameters[LEAST]
+        cost, prefix = (self.few, FEW) if is_few else (self.many, MANY)
+        return cost.cycles(sizes, own_parameters(parameters, prefix), core)
+
+
+_Value = TypeVar("_Value")
+
+
+def own_parameters(parameters: Mapping[str, _Value], prefix: str) -> dict[str, _Value]:
+    """The parameters of one version, by its own names."""
+    return {name.removeprefix(prefix): value for name, value in parameters.items() if name.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -112,7 +163,7 @@ class OpenWindowCost:
 
     def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
         columns, wide = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors"))
-        places, vectors = _places(sizes), -(-sizes["channels"] // core.lanes)
+        places, vectors = places_of(sizes), -(-sizes["channels"] // core.lanes)
         combined = places * vectors * sizes["depth"]
         # A row of taps loads its filters, and about one pixel more for each of its taps than it has places.
         loads = combined * (1 / _USUAL_TAPS + 2 / columns)
@@ -126,7 +177,8 @@ def runs_of_pixel(vectors: int, wide: int) -> int:
     return -(-min(vectors, _LONG_RUN) // wide)
 
 
-def _places(sizes: Sizes) -> int:
+def places_of(sizes: Sizes) -> int:
+    """Places of the result, each of which has all channels."""
     return sizes["batch"] * sizes["rows"] * sizes["columns"]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.winograd import Transforms, transforms
@@ -44,7 +45,9 @@ class OpenWinograd:
         epilogue: the ops around the root, whose accesses take all places of a result for one row.
         result: how results are stored.
         lanes: elements of a vector.
-        tiling: sizes of tiles; each workgroup computes all panels.
+        tiling: sizes of tiles; each workgroup computes all panels of its blocks.
+        sharers: workgroups that share the panels where there is one block alone: as many as there are threads, since
+            each of them encodes the block.
     """
 
     patches: Patches
@@ -56,6 +59,12 @@ class OpenWinograd:
     result: Access
     lanes: int
     tiling: WinogradTiling
+    sharers: int = 1
+
+    @property
+    def grid(self) -> PanelGrid:
+        """The panels of channels."""
+        return PanelGrid(self.channels, self.lanes, self.tiling.vectors)
 
     @property
     def groups(self) -> tuple[int, int, int]:
@@ -122,6 +131,18 @@ class _Tile:
     number: Index
 
 
+class _Panels(NamedTuple):
+    """The panels of a workgroup.
+
+    Attributes:
+        range: the first one and the end.
+        has_last: whether the last panel of all is among them.
+    """
+
+    range: tuple[Index, Index]
+    has_last: Condition
+
+
 class _Writer:
     def __init__(self, of: OpenWinograd, asm: Assembler, memories: Sequence[ir.Value], start: Index) -> None:
         self._of = of
@@ -138,29 +159,38 @@ class _Writer:
     def write(self, group: Index) -> None:
         """Emit blocks of tiles, one after the other.
 
-        Workgroups share whole blocks, as parts of blocks take longer, or the tiles of the only one.
+        Workgroups share whole blocks, as parts of blocks take longer, or the panels of the only one: each that computed
+        a part of its tiles would read all filters, which are most of what a small image needs.
         """
-        asm, block = self._asm, self._of.tiling.block
-        tiles = asm.times(asm.size(self._of.batch), asm.times(self._down, self._across))
-        blocks, parts = (
-            workgroup_range(asm, extent, self._of.tiling.groups, group)
-            for extent in (asm.divide_up(tiles, block), tiles)
-        )
+        asm, of, block = self._asm, self._of, self._of.tiling.block
+        tiles = asm.times(asm.size(of.batch), asm.times(self._down, self._across))
+        blocks = workgroup_range(asm, asm.divide_up(tiles, block), of.tiling.groups, group)
         is_only = asm.less(tiles, block + 1)
-        first = asm.chosen(is_only, parts[0], asm.mul(blocks[0], block))
-        end = asm.chosen(is_only, parts[1], asm.minimum(tiles, asm.mul(blocks[1], block)))
-        asm.repeat(first, end, block, lambda begin: self._block(begin, asm.minimum(end, asm.add(begin, block))))
+        shared = asm.chosen(asm.less(group, of.sharers), tiles, 0)
+        first = asm.chosen(is_only, 0, asm.mul(blocks[0], block))
+        end = asm.chosen(is_only, shared, asm.minimum(tiles, asm.mul(blocks[1], block)))
+        panels = self._panels(is_only, group)
+        asm.repeat(first, end, block, lambda begin: self._block(begin, asm.minimum(end, asm.add(begin, block)), panels))
 
-    def _block(self, first: Index, end: Index) -> None:
+    def _panels(self, is_only: Condition, group: Index) -> _Panels:
+        """The panels of a workgroup: equal parts of those of the only block, which no workgroup takes when it is done
+        with another."""
+        asm, (panels, sharers) = self._asm, (self._of.grid.panels, self._of.sharers)
+        if sharers == 1:
+            return _Panels((0, panels), True)
+        first, end = (asm.divide(asm.mul(number, panels), sharers)[0] for number in (group, asm.add(group, 1)))
+        chosen = asm.chosen(is_only, first, 0), asm.chosen(is_only, end, panels)
+        return _Panels(chosen, asm.equal(chosen[1], panels))
+
+    def _block(self, first: Index, end: Index, panels: _Panels) -> None:
         asm = self._asm
-        grid = PanelGrid(self._of.channels, self._of.lanes, self._of.tiling.vectors)
         asm.repeat(first, end, 1, lambda number: self._encode(self._tile(number, first)))
 
         def every(panel: Panel) -> None:
             self._multiply(panel, asm.sub(end, first))
             asm.repeat(first, end, 1, lambda number: self._decode(panel, self._tile(number, first)))
 
-        each_panel(asm, grid, (0, grid.panels), True, every)
+        each_panel(asm, self._of.grid, panels.range, panels.has_last, every)
 
     def _tile(self, number: Index, first: Index) -> _Tile:
         """A tile by its number among those of all images."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from sartor.codegen.analysis.matmul import MatmulShape
 from sartor.codegen.ir.layer import F32, OpenedTask, Task, TensorType
 from sartor.codegen.ir.packing import Reshape, Step, Transpose, WinogradFilter, cut
 from sartor.codegen.ir.rejection import RejectionError
+from sartor.codegen.ir.sizes.dims import most_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Parameters, Rejected, required
 from sartor.codegen.ir.variants.traits import Traits
@@ -27,11 +28,20 @@ from sartor.codegen.mlir.kernel_machine import kernel_machine
 from sartor.codegen.mlir.machine import Machine
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 
-# Pixels of a tile of the result, along both sides, with the number of register tiles that are tried.
-_TILES = ((4, 2), (6, 1))
+# Pixels of a side of a tile of the result. Sides differ where an image of few rows fills no tile of many; tiles whose
+# products are so many times the fewest are not tried.
+_SIDES = (2, 4, 6)
+ALL_SIDES = tuple((height, width) for height in _SIDES for width in _SIDES)
+"""Both sides of the tiles that are tried."""
+SMALL_SIDES = ((2, 2),)
+"""Those by whose filters, which are the smallest, few tiles are computed."""
+_MOST_PRODUCTS = 1.5
+# Register tiles of each shape of tiles, and tilings in all, that are tried.
+_REGISTERS, _TRIED = 2, 4
 _FEWEST_CHANNELS = 16
-# Of a workgroup, which shares the second-level cache with the filters.
-_WORKSPACE_BYTES, _FLOAT_BYTES = 320 << 10, 4
+# Of a workgroup: it shares the second-level cache with the filters, or takes more of it, as filters that are
+# beyond it are read for each block.
+_WORKSPACES, _FLOAT_BYTES = (320 << 10, 640 << 10), 4
 _COMPILE_COST = 3.0
 
 
@@ -43,9 +53,11 @@ class OpenWinogradKernel(OpenRoutine):
 
     Attributes:
         name: the algorithm in descriptors.
+        sides: pixels of both sides of the tiles that are tried.
     """
 
     name: str = "open_winograd"
+    sides: tuple[tuple[int, int], ...] = ALL_SIDES
 
     @property
     def traits(self) -> Traits:
@@ -62,7 +74,7 @@ class OpenWinogradKernel(OpenRoutine):
         shape = required(gathered_product(task))
         machine = required(kernel_machine(task, target))
         patches = _patches(task, shape)
-        return [tiling.parameters() for tiling in _tilings(shape, patches, machine)]
+        return [tiling.parameters() for tiling in _tilings(shape, patches, self.sides, machine)]
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:
         layer = super().layer(task, parameters, target)
@@ -96,6 +108,7 @@ class OpenWinogradKernel(OpenRoutine):
                 result=replace(product.result, batch=0, row=0),
                 lanes=machine.lanes,
                 tiling=tiling,
+                sharers=min(machine.threads, tiling.panels, tiling.groups),
             )
         return [product.rewrite], code
 
@@ -154,19 +167,57 @@ def _pack(product: ProductLayer, patches: Patches, tiling: WinogradTiling, lanes
     product.rewrite.extend_packing(product.weight, steps)
 
 
-def _tilings(shape: MatmulShape, patches: Patches, machine: Machine) -> list[WinogradTiling]:
-    """Tilings whose blocks share the second-level cache with filters, best guess first."""
-    vectors, lanes = -(-shape.columns // machine.lanes), machine.lanes
-    groups = long_workgroups(shape.rows or 1, machine.threads)
-    tilings: list[WinogradTiling] = []
-    for side, tried in _TILES:
-        tiles = max(1, (shape.rows or 1) // side**2)
-        points = (side + WINOGRAD_SIDE - 1) ** 2
-        for register in register_shapes(1, tiles, vectors, patches.channels, machine)[:tried]:
-            row = (-(-patches.channels // lanes) + 1 + register.vectors) * lanes
-            block = max(1, _WORKSPACE_BYTES // (points * row * _FLOAT_BYTES * register.columns)) * register.columns
-            panels = -(-vectors // register.vectors)
-            tilings.append(
-                WinogradTiling(side, side, register.columns, register.vectors, block, groups, panels, register.unroll)
+def _tilings(
+    shape: MatmulShape, patches: Patches, sides: Sequence[tuple[int, int]], machine: Machine
+) -> list[WinogradTiling]:
+    """Tilings for the largest image, best guess first; their blocks share the second-level cache with filters."""
+    across, down = most_of(patches.columns.output), most_of(patches.rows.output)
+    places = shape.rows or 1
+    images = max(1, places // (across * down))
+
+    def products(side: tuple[int, int]) -> int:
+        """Of tiles with a channel of the image."""
+        height, width = side
+        tiles = images * -(-down // height) * -(-across // width)
+        return tiles * (height + WINOGRAD_SIDE - 1) * (width + WINOGRAD_SIDE - 1)
+
+    least = min(map(products, sides))
+    listed = [
+        (products(side) / least, tiling)
+        for side in sides
+        if products(side) <= _MOST_PRODUCTS * least
+        for tiling in _tilings_of(side, shape, patches, machine)
+    ]
+    facts = {"batch": 1, "rows": 1, "columns": places, "channels": shape.columns, "depth": shape.depth}
+
+    def cost(tried: tuple[float, WinogradTiling]) -> float:
+        waste, tiling = tried
+        return waste * OpenWinogradCost().cycles(facts, asdict(tiling), machine.core)
+
+    return [*dict.fromkeys(tiling for _, tiling in sorted(listed, key=cost))][:_TRIED]
+
+
+def _tilings_of(
+    side: tuple[int, int], shape: MatmulShape, patches: Patches, machine: Machine
+) -> Iterator[WinogradTiling]:
+    """Tilings with tiles of these sides."""
+    (height, width), lanes = side, machine.lanes
+    vectors = -(-shape.columns // lanes)
+    points = (height + WINOGRAD_SIDE - 1) * (width + WINOGRAD_SIDE - 1)
+    is_far = points * patches.channels * shape.columns * _FLOAT_BYTES > machine.core.resident_bytes
+    groups = _workgroups(shape.rows or 1, machine.threads)
+    tiles = max(1, (shape.rows or 1) // (height * width))
+    for register in register_shapes(1, tiles, vectors, patches.channels, machine)[:_REGISTERS]:
+        row = (-(-patches.channels // lanes) + 1 + register.vectors) * lanes * points * _FLOAT_BYTES
+        panels = -(-vectors // register.vectors)
+        for space in _WORKSPACES[: 1 + is_far]:
+            block = max(1, space // (row * register.columns)) * register.columns
+            yield WinogradTiling(
+                height, width, register.columns, register.vectors, block, groups, panels, register.unroll
             )
-    return list(dict.fromkeys(tilings))
+
+
+def _workgroups(places: int, threads: int) -> int:
+    """How many workgroups share the blocks. Each has a workspace, which every call fills with zeros, so one thread gets
+    as few as can keep two busy if the code runs with more."""
+    return min(places, 2) if threads == 1 else long_workgroups(places, threads)

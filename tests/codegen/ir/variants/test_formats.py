@@ -152,7 +152,14 @@ def test_only_what_rounds_or_transforms_says_so() -> None:
     fused = {"fused_winograd", "fused_winograd_blocked"}
     in_each_call = {routine.name for routine in ROUTINES if routine.traits.transforms_filters}
     assert in_each_call == {"transforming_winograd", "transforming_winograd_blocked"}
-    others = {"winograd", "subgroup_winograd", "open_winograd", *in_each_call}
+    others = {
+        "winograd",
+        "subgroup_winograd",
+        "open_winograd",
+        "convolution_or_winograd",
+        "winograd_by_size",
+        *in_each_call,
+    }
     # Rows of 16 bits with a scale for each block differ from f32 in more than the order of sums, too.
     words = {"block_words", "block_word_pairs"}
     assert transforming == {*transformed, *fused, *others, *words, *(f"half_{each}" for each in fused)}
