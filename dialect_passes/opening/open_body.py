@@ -13,14 +13,17 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Dim, Extent, Product
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, defining_op, nested, used_values
 from sartor.codegen.mlir.snippet import first_error, inline
+from sartor.dialect_passes.opening.powers import POWERS, Power
 
 _DYNAMIC = -(1 << 63)
+_F32_BITS = 32
 _SLICES = {
     "tensor.extract_slice": ("static_offsets", "static_sizes", "static_strides"),
     "tensor.insert_slice": ("static_offsets", "static_sizes", "static_strides"),
@@ -208,16 +211,37 @@ class _Opened:
         return size if isinstance(kind, ir.IndexType) else self._create("arith.index_cast", kind, [size], {})
 
     def _number(self, one: float, other: float, kind: ir.Type) -> ir.Value:
-        """A float that is a size, as what a mean divides by.
+        """A float that is a size, as what a mean divides by, or a power of one, as what scales scores of attention.
 
         Raises:
             ValueError: if it follows from sizes in another way.
         """
-        if not (one.is_integer() and other.is_integer()):
-            raise ValueError(f"it computes with a number that is {one:g} or {other:g}, depending on sizes")
-        size = self._amount(int(one), int(other))
+        if one.is_integer() and other.is_integer():
+            return self._float(self._amount(int(one), int(other)), kind)
+        for power in POWERS:
+            first, second = (power.size_of(number, str(kind)) for number in (one, other))
+            if first is None or second is None:
+                continue
+            try:
+                return self._powered(self._amount(first, second), power, kind)
+            except RejectionError:
+                continue
+        raise ValueError(f"it computes with a number that is {one:g} or {other:g}, depending on sizes")
+
+    def _float(self, size: ir.Value, kind: ir.Type) -> ir.Value:
         whole = self._create("arith.index_cast", ir.IntegerType.get_signless(64), [size], {})
         return self._create("arith.sitofp", kind, [whole], {})
+
+    def _powered(self, size: ir.Value, power: Power, kind: ir.Type) -> ir.Value:
+        """The power of a size, of types narrower than f32 rounded once."""
+        wide = kind if ir.FloatType(kind).width > _F32_BITS else ir.F32Type.get()
+        value = self._float(size, wide)
+        for _ in range(power.roots):
+            value = self._create("math.sqrt", wide, [value], {})
+        if power.is_inverse:
+            one = self._create("arith.constant", wide, [], {"value": ir.FloatAttr.get(wide, 1.0)})
+            value = self._create("arith.divf", wide, [one, value], {})
+        return value if wide == kind else self._create("arith.truncf", kind, [value], {})
 
     def _filled(self, op: ir.Operation, twin: ir.Operation) -> ir.Value:
         """A tensor with one number in all its elements.

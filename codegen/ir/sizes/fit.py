@@ -92,7 +92,8 @@ class Fit:
         Raises:
             RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``, or it may be below zero.
         """
-        return _not_negative(self._first(one, other, (self._known, self._multiples, self._sums)))
+        sources = (self._known, self._multiples, self._whole_sums, self._sums)
+        return _not_negative(self._first(one, other, sources))
 
     def number(self, one: int, other: int) -> Dim:
         """The integer in code that is ``one`` in the first import and ``other`` in the second: a size, or a last
@@ -167,6 +168,10 @@ class Fit:
                 yield part.plus(offset)
             elif part.is_product:
                 yield Extent.of(part.symbols, part.factor * factor, 0, part.divisor).plus(offset)
+
+    def _whole_sums(self, one: int, other: int) -> Iterator[Extent]:
+        """As ``_sums``, those that are at no size below zero."""
+        return (extent for extent in self._sums(one, other) if extent.least >= 0)
 
     @cached_property
     def _products(self) -> tuple[Extent, ...]:
@@ -254,11 +259,14 @@ def _tells_products(sizes: Mapping[str, int], symbols: Sequence[Symbol]) -> bool
 
 
 def _products(symbols: Sequence[Symbol]) -> tuple[Extent, ...]:
-    return tuple(
-        Extent(combination)
+    """Products of up to two symbols, and of three different ones, as of a batch of images of any height and width."""
+    ordered = sorted(symbols)
+    few = [
+        combination
         for count in range(1, _MOST_FACTORS + 1)
-        for combination in itertools.combinations_with_replacement(sorted(symbols), count)
-    )
+        for combination in itertools.combinations_with_replacement(ordered, count)
+    ]
+    return tuple(map(Extent, (*few, *itertools.combinations(ordered, _MOST_FACTORS + 1))))
 
 
 def _is_prime(number: int) -> bool:

@@ -46,6 +46,17 @@ def test_a_size_that_may_be_negative_is_refused_and_an_index_that_may_be_is_not(
     assert FIT.number(*values) == less
 
 
+def test_a_product_of_three_sizes_is_found_as_of_a_batch_of_images() -> None:
+    symbols = Symbol("batch", 1, 8), Symbol("height", 32, 640, 32), Symbol("width", 32, 640, 32)
+    whole, fit = Extent(symbols, 3), Fit.of(symbols)
+    assert fit.dim(whole.most, whole.at(fit.twin_sizes)) == whole
+
+
+def test_a_sum_that_is_never_below_zero_is_taken_for_one_that_may_be() -> None:
+    symbols = Symbol("n5", 3, 21), Symbol("n10", 5, 31)
+    assert Fit(symbols, (19, 23)).dim(30, 22) == Extent(symbols[1:]).plus(-1)
+
+
 def test_a_last_index_may_be_that_of_a_product() -> None:
     last = Extent((BATCH, TOKENS)).plus(-1)
     values = last.most, last.at(FIT.twin_sizes)
