@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import ValueRef
+from sartor.codegen.ir.layer import NetworkValue, ValueRef
 from sartor.codegen.mlir.machine import Flags, Machine
 from sartor.reference.random_inputs import USUAL, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
@@ -94,6 +94,7 @@ class ImportedModel:
         is_hurried: whether there was no time to look at all samples by which ``styles`` are chosen.
         is_simplified: whether onnxslim simplified it, which it was not asked to, or failed to, if it did not.
         origin: how it was imported; None if that is not to be kept.
+        open_inputs: inputs of the network of any size that it is with some sizes; empty for any other.
     """
 
     path: Path
@@ -127,3 +128,4 @@ class ImportedModel:
     is_hurried: bool = False
     is_simplified: bool = True
     origin: Origin | None = None
+    open_inputs: tuple[NetworkValue, ...] = ()

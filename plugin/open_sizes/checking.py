@@ -54,6 +54,7 @@ def with_least(opened: OpenImport, config: CompileConfig, bench: Bench) -> tuple
     if model is None:
         simplifies = opened.model.is_simplified
         (model,) = import_sizes(opened.model.path, [least], opened.dims, config, bench, simplifies=simplifies)
+        model = replace(model, open_inputs=opened.model.open_inputs)
         opened = replace(opened, others=((least, model), *opened.others))
     return opened, replace(model, graph=transposes_apart(model.graph))
 
@@ -130,13 +131,14 @@ def _models(
     new = [size for size in sizes if opened.at(size) is None]
     simplifies = opened.model.is_simplified
     imported = iter(import_sizes(opened.model.path, new, opened.dims, config, bench, simplifies=simplifies))
-    return [opened.at(size) or next(imported) for size in sizes]
+    inputs = opened.model.open_inputs
+    return [opened.at(size) or replace(next(imported), open_inputs=inputs) for size in sizes]
 
 
 def _runner(model: ImportedModel, permitted: float, config: CompileConfig, bench: Bench) -> NetRunner:
     """Runs builds with other sizes than the largest, in one process each; ``permitted`` is the error with any size by
     all the rounding that the model permits."""
-    samples = checked_samples(model, None, bench.pool, narrow=config.error_budget.narrow)
+    samples = checked_samples(model, config.calibration, bench.pool, narrow=config.error_budget.narrow)
     samples = replace(samples, permitted_error=permitted)
     budget = budget_of_model(config.error_budget, model, samples)
     return NetRunner(_builder(model, config, bench), samples, budget, is_hurried=True)

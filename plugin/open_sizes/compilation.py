@@ -92,7 +92,6 @@ class OpenConfig:
             "--memory-limit": config.memory_limit is not None,
             f"--objective {config.objective}": config.objective not in (Objective.LATENCY, Objective.REGRET),
             "--pareto": config.pareto is not None,
-            "--calibration": config.calibration is not None,
             f"--precision {config.precision}": config.precision.quantises_values,
             "--workers": config.workers is not None,
         }
@@ -148,6 +147,8 @@ def compile_open(
         cut = _cut(model, opened, bench)
         if cut is not None:
             check_files(model, output, config, publication.others, cut.external)
+            if config.calibration is not None:
+                raise UsageError("--calibration gives samples of single calls, and the model has caches; leave it out")
             source, shapes = cut.path, cut.cut.shapes
             config = replace(config, states=(), finds_states=False, shapes={})
         else:
@@ -398,7 +399,7 @@ class _Making:
         """
         model, config, bench = self.opened.model, self.config, self.bench
         found = replay(plan, model, config.planning, config.dump_directory)
-        samples = checked_samples(model, None, bench.pool, narrow=config.error_budget.narrow)
+        samples = checked_samples(model, config.calibration, bench.pool, narrow=config.error_budget.narrow)
         runner = sized_nets(samples, replace(self.opened, model=found.imported), config, bench, self.cached)
         runner = self._judge(found.recipe, runner)
         run = Publisher(runner.builder, runner, self.output, self.publication).publish(found.recipe)

@@ -111,6 +111,7 @@ def import_open(
     sha256 = hashlib.sha256(f"{one.sha256} {opened}".encode()).hexdigest()
     external = (*one.external, *rounded.external)
     model = replace(one, graph=replace(graph, calls=calls), weights=weights, sha256=sha256, external=external)
+    model, *others = (replace(sized, open_inputs=graph.inputs) for sized in (model, *others))
     return OpenImport(model, tuple(zip(twins, others, strict=True)), dims.symbols, dims)
 
 

@@ -110,6 +110,12 @@ class Samples:
     def __len__(self) -> int:
         return sum(file.count for file in self._files)
 
+    @property
+    def shapes(self) -> list[Mapping[str, tuple[int, ...]]]:
+        """The shapes of each sample's arrays, by input."""
+        listed = ({stored.spec.name: stored.shape for stored in file.inputs} for file in self._files)
+        return [shapes for shapes, file in zip(listed, self._files, strict=True) for _ in range(file.count)]
+
     def __iter__(self) -> Iterator[Mapping[str, Array]]:
         return self.since(0)
 

@@ -13,6 +13,7 @@ from sartor.reference.random_inputs import USUAL, InputSampler, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
 from sartor.runtime.driver.signature import Array
 from sartor.samples.given_samples import HeldSamples, Samples, SampleSource
+from sartor.samples.sized_samples import SizedSamples
 from sartor.tuning.records.signature import value_spec
 
 DRAWN = 8
@@ -75,7 +76,7 @@ class SampleSet:
     @property
     def are_given(self) -> bool:
         """Whether they are the user's."""
-        return isinstance(self.source, Samples)
+        return isinstance(self.source, (Samples, SizedSamples))
 
     @property
     def first(self) -> Mapping[str, Array]:
@@ -99,8 +100,10 @@ def sample_set(imported: ImportedModel, given: Path | None, *, narrow: bool) -> 
         UsageError: if a file does not fit; the message names the file and the input.
     """
     if given is not None:
-        source = Samples.open(given, list(map(value_spec, imported.graph.inputs)))
-        return SampleSet(source, _digest(given))
+        if imported.open_inputs:
+            shapes = {value.name: value.type.shape for value in imported.graph.inputs}
+            return SampleSet(SizedSamples.open(given, imported.open_inputs, shapes), _digest(given))
+        return SampleSet(Samples.open(given, list(map(value_spec, imported.graph.inputs))), _digest(given))
     styles, known = imported.styles, (imported.doubts, imported.tie_spread)
     named = "" if styles == (USUAL,) else f" {styles}"
     if narrow:

@@ -326,6 +326,22 @@ def test_what_is_not_for_any_size_yet_is_refused(config: CompileConfig, option: 
         OpenConfig(config, SHAPES)
 
 
+def test_samples_of_the_users_have_sizes_of_their_own_and_are_read(tmp_path: Path) -> None:
+    model, samples = saved(feed_forward(WIDTH), tmp_path / "net.onnx"), tmp_path / "samples"
+    samples.mkdir()
+    for rows in (3, 7):
+        np.savez(samples / f"{rows}.npz", x=np.ones((rows, WIDTH), np.float32))
+    config = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", calibration=samples, time_budget=0)
+    made = compile_open(model, tmp_path / "net.vmfb", OpenConfig(config, SHAPES))
+    assert made.error is not None
+    np.savez(samples / "9.npz", x=np.full((9, WIDTH), np.nan, np.float32))
+    with pytest.raises(UsageError, match=r"9.npz': input 'x' of sample 0 holds values that are not finite"):
+        compile_open(model, tmp_path / "other.vmfb", OpenConfig(config, SHAPES))
+    np.savez(samples / "9.npz", x=np.ones((MOST + 1, WIDTH), np.float32))
+    with pytest.raises(UsageError, match=rf"sample 2 of .* has the size {MOST + 1}, but the module takes 'rows'"):
+        compile_open(model, tmp_path / "other.vmfb", OpenConfig(config, SHAPES))
+
+
 def test_a_symbol_has_one_range_in_all_inputs() -> None:
     declared: dict[str, tuple[int | str, ...]] = {"a": ("n", 3), "b": ("n", "m"), "c": (2, 2)}
     dims = OpenDims(declared, {"a": (SizeRange(1, 8), 3), "b": (SizeRange(1, 8), 5)})
