@@ -25,6 +25,7 @@ from sartor.runtime.manifest_records import (
     read_given,
     read_noise,
     read_prompt,
+    read_prompts,
     read_segments,
     read_sizes,
     read_states,
@@ -42,9 +43,11 @@ if TYPE_CHECKING:
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
+PARTS_FORMAT = 15
+"""The newest format, of manifests with functions for parts of prompts of any numbers of tokens: versions that do not
+know it refuse it."""
 GIVEN_FORMAT = 14
-"""The newest format, of manifests with sizes of outputs that follow from those that callers choose: versions that do
-not know it refuse it."""
+"""The format of manifests with sizes of outputs that follow from those that callers choose."""
 LAST_FORMAT = 13
 """The format of manifests with a function for what is behind the last token of a prompt."""
 SHIFTED_FORMAT = 12
@@ -74,7 +77,7 @@ BOUND_SUFFIX = "$bound"
 
 _SHOWN_DIGITS = 40
 # Without them, older versions read the modules that need none.
-_LATER_FIELDS = ("segments", "alternatives", "successor", "sizes", "given", "noise", "states", "caches", "prompt")
+_LATER_FIELDS = ("segments", "alternatives", "successor", "sizes", "given", "noise", "states", "caches", "prompts")
 _SHA256_DIGITS, _HEXADECIMAL = 64, frozenset("0123456789abcdef")
 
 
@@ -126,8 +129,8 @@ class Manifest:
     ``caches`` are inputs and outputs that the module keeps as caches that grow; there are no ``states`` then, and
     ``format`` is ``CACHES_FORMAT``, or ``COUNTED_FORMAT`` if an input is the number of positions before a call, which
     the function that keeps caches does not take;
-    ``prompt`` is the function for several tokens of a prompt, which appends to the same caches; ``format`` is then
-    at least ``PROMPTS_FORMAT``, or ``LAST_FORMAT`` if it tells from how many tokens on that is faster.
+    ``prompts`` are the functions for parts of a prompt, of more and more tokens, which append to the same caches;
+    ``format`` is then ``PARTS_FORMAT``, or, of older files with one of them, ``PROMPTS_FORMAT`` or ``LAST_FORMAT``.
     """
 
     model: str
@@ -152,7 +155,7 @@ class Manifest:
     noise: tuple[Noise, ...] = ()
     states: tuple[State, ...] = ()
     caches: tuple[Cache, ...] = ()
-    prompt: Prompt | None = None
+    prompts: tuple[Prompt, ...] = ()
     format: int = ONE_DEVICE_FORMAT
 
     def __post_init__(self) -> None:
@@ -206,9 +209,10 @@ class Manifest:
             check_caches(self.caches, self.inputs, self.outputs)
             if self.states or self._length is None:
                 raise ValueError("a module with caches has no other states, and a size that is their length")
-        if self.prompt is not None:
-            own = self.stateful_signature
-            self.prompt.check(own.inputs, own.outputs)
+        if self.prompts:
+            from sartor.runtime.driver.cache import check_prompts
+
+            check_prompts(self.prompts, self.stateful_signature)
 
     @property
     def signature(self) -> Signature:
@@ -231,41 +235,45 @@ class Manifest:
         )
 
     @property
-    def prompt_signature(self) -> Signature | None:
-        """The function for several tokens of a prompt, without caches; None if there is none."""
-        from sartor.runtime.driver.cache import PROMPT_SUFFIX
+    def prompt_signatures(self) -> tuple[Signature, ...]:
+        """The functions for parts of a prompt, without caches."""
         from sartor.runtime.driver.state import STATEFUL_SUFFIX
 
-        found = self.prompt
-        entry = f"{self.entry}{PROMPT_SUFFIX}{STATEFUL_SUFFIX}"
-        return None if found is None else Signature(entry, found.inputs, found.outputs)
+        return tuple(
+            Signature(f"{self.entry}{prompt.suffix}{STATEFUL_SUFFIX}", prompt.inputs, prompt.outputs)
+            for prompt in self.prompts
+        )
 
     @property
-    def last_signature(self) -> Signature | None:
-        """The function for several tokens of a prompt that gives what is behind one of them; None if there is none."""
-        from sartor.runtime.driver.cache import LAST_SUFFIX, PROMPT_SUFFIX
+    def last_signatures(self) -> dict[int, Signature]:
+        """The functions for parts of a prompt that give what is behind one of their tokens, by their numbers of
+        tokens."""
+        from sartor.runtime.driver.cache import LAST_SUFFIX
         from sartor.runtime.driver.state import STATEFUL_SUFFIX
 
-        if (prompt := self.prompt) is None or not prompt.gives_last:
-            return None
-        entry = f"{self.entry}{PROMPT_SUFFIX}{LAST_SUFFIX}{STATEFUL_SUFFIX}"
-        return Signature(entry, prompt.inputs, self.stateful_signature.outputs)
+        outputs = self.stateful_signature.outputs if self.prompts else ()
+        return {
+            prompt.tokens: Signature(
+                f"{self.entry}{prompt.suffix}{LAST_SUFFIX}{STATEFUL_SUFFIX}", prompt.inputs, outputs
+            )
+            for prompt in self.prompts
+            if prompt.gives_last
+        }
 
     @property
     def passing_signatures(self) -> tuple[Signature, ...]:
         """The functions that keep caches which grow as callers see them who pass the caches: for one token, and for
-        several if there is such a one."""
+        several if there are such."""
         caches = dict(zip((cache.input for cache in self.caches), self.state_specs, strict=True))
         grown = {cache.output: replace(caches[cache.input], name=cache.output) for cache in self.caches}
 
-        keeping = [self.stateful_signature, *([self.prompt_signature] if self.prompt_signature else [])]
         return tuple(
             Signature(
                 own.entry,
                 _in_order(self.inputs, own.inputs, caches),
                 _in_order(self.outputs, own.outputs, grown),
             )
-            for own in keeping
+            for own in (self.stateful_signature, *self.prompt_signatures)
         )
 
     @property
@@ -401,7 +409,8 @@ def _read(content: object) -> Manifest:
         noise=fields.take("noise", read_noise, ()),
         states=fields.take("states", read_states, ()),
         caches=fields.take("caches", read_caches, ()),
-        prompt=fields.take("prompt", read_prompt, None),
+        # Of older files, which have one.
+        prompts=fields.take("prompts", read_prompts, ()) or fields.take("prompt", read_prompt, ()),
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
@@ -418,8 +427,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > GIVEN_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {GIVEN_FORMAT}; update sartor")
+    if isinstance(found, int) and found > PARTS_FORMAT:
+        raise UsageError(f"the manifest has format {found}, this version reads up to {PARTS_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

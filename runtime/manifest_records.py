@@ -74,11 +74,18 @@ def read_states(content: object, where: str) -> tuple[State, ...]:
     return listed(State.read)(content, where)
 
 
-def read_prompt(content: object, where: str) -> Prompt:
-    """The function for several tokens of a prompt."""
+def read_prompts(content: object, where: str) -> tuple[Prompt, ...]:
+    """The functions for parts of a prompt."""
     from sartor.runtime.driver.cache import Prompt
 
-    return Prompt.read(content, where)
+    return listed(Prompt.read)(content, where)
+
+
+def read_prompt(content: object, where: str) -> tuple[Prompt, ...]:
+    """The one function for parts of a prompt of files that could have one."""
+    from sartor.runtime.driver.cache import Prompt
+
+    return (Prompt.read(content, where),)
 
 
 def read_caches(content: object, where: str) -> tuple[Cache, ...]:

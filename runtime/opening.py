@@ -131,8 +131,7 @@ def open_model(
     is_stateful = has_states and (keep_states or passes)
     further: Sequence[Signature] = ()
     if manifest is not None and is_stateful:
-        own, prompt = _stateful(module, manifest), manifest.prompt_signature
-        further = () if prompt is None else (prompt,)
+        own, further = _stateful(module, manifest), manifest.prompt_signatures
         own, *further = manifest.passing_signatures if passes else (own, *further)
     takeover = _takeover(module, manifest) if signature is None else None
     _check_features(module.label, manifest.features if manifest else (), device)
@@ -176,12 +175,11 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
 
     signature = manifest.stateful_signature
     needed = [signature.entry, *(manifest.entry + each for each in (RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX))]
-    if (prompt := manifest.prompt_signature) is not None:
+    if prompts := manifest.prompt_signatures:
         from sartor.runtime.driver.cache import TRUNCATE_SUFFIX
 
-        needed += [prompt.entry, manifest.entry + TRUNCATE_SUFFIX]
-    if (last := manifest.last_signature) is not None:
-        needed.append(last.entry)
+        lasts = manifest.last_signatures.values()
+        needed += [*(each.entry for each in (*prompts, *lasts)), manifest.entry + TRUNCATE_SUFFIX]
     if missing := [name for name in needed if name not in module.functions]:
         raise UsageError(f"{module.label} exports no function '{missing[0]}'")
     return signature

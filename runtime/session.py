@@ -114,8 +114,8 @@ class Session(StateAccess):
         self._seed, self._noise = seed, _noise_source(opened.manifest, seed)
         self._execution = Execution(opened, self._interface)
         self._kept = KeptMemory(self._execution, opened, self._interface)
-        tokens, least = self.prompt_tokens, self.least_prompt_tokens
-        self._parts = TokenParts(opened.signatures[0], opened.signatures[1], tokens, least) if tokens else None
+        one, *many = opened.signatures
+        self._parts = TokenParts(one, many[-1], sizes) if (sizes := self.prompt_parts).sizes else None
         is_stateless = self._kept.is_sized and opened.states is None
         self._short = ShortCalls() if is_stateless and not opened.device.blocking else None
         self._inline: Session | None = None
@@ -198,14 +198,14 @@ class Session(StateAccess):
         parts, manifest = self._parts, self._manifest
         if parts is None or manifest is None:
             raise UsageError(NO_PROMPTS)
-        parts.check(feeds, count)
-        selected, signature = self._interface.selected(output_names), manifest.last_signature
+        tokens = parts.check(feeds, count)
+        selected, signature = self._interface.selected(output_names), manifest.last_signatures.get(tokens)
         if signature is not None:
             outputs = self._run(feeds, signature, [count - 1])
             return owned(outputs, selected, self._interface.cuts, shared_inputs(feeds))
         before, names = self.cached_positions, [output.name for output in self._interface.outputs()]
         arrays = self.run(output_names, feeds)
-        if count < self.prompt_tokens:
+        if count < tokens:
             self.truncate(before + count)
         return parts.behind([names[index] for index in selected], arrays, count)
 

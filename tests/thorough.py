@@ -81,8 +81,8 @@ TESTS = (
     ),
     # Other faults of prompts are seen in CI.
     *(
-        f"plugin/profiling/test_prompts.py::test_a_fault_is_seen_in_the_first_call_of_a_prompt[{fault}]"
-        for fault in ("sees one more", "off by one")
+        f"plugin/profiling/test_prompts.py::test_a_fault_is_seen_in_the_first_call_of_a_part[{fault}]"
+        for fault in ("long", "sees")
     ),
     "plugin/profiling/test_cache_check.py::test_attentions_of_one_operator_append_and_read_as_others_do",
     # Other processors compute the same, and what runs is compiled too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +57,9 @@ from sartor.tuning.workers.calls import call
 _LOG = logging.getLogger(__name__)
 # Of the time that is left, the plan for prompts takes one of so many parts; tokens are what callers wait for.
 _PLANS = 3
+# A plan for shorter parts is worth its code if a prompt of as many tokens takes at most so much of the time.
+_WORTHWHILE = 0.95
+ONE_BY_ONE = "a prompt takes a call for each of its tokens"
 
 
 @dataclass(frozen=True)
@@ -179,26 +183,30 @@ def _imported(
         raise (error if cut is None else cut.cut.explained(error)) from None
 
 
-def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -> _Making | None:
-    """What makes the plan for parts of a prompt; None if the model takes them token by token."""
-    config, bench, folder = tokens.config, tokens.bench, tokens.bench.directory / "prompts"
-    if not cut.prompt or config.planning.pins:
-        return None
-    folder.mkdir()
-    job = {"path": model, "policy": policy, "given": cut.prompt, "directory": folder}
+def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -> list[_Making]:
+    """What makes the plans for parts of a prompt, of fewer and fewer tokens; none if the model takes them token by
+    token."""
+    config, bench = tokens.config, tokens.bench
+    if not cut.prompts or config.planning.pins:
+        return []
+    made = list[_Making]()
     try:
         if not call(bench.pool, sees_no_later_tokens, {"path": model, "cut": cut}, "running the model's prompts"):
             raise UnsupportedModelError("for several tokens it gives something else than for one after another")
-        cutting = call(bench.pool, cut_file, job, f"reading '{model}'")
-        if cutting.file is None:
-            raise UnsupportedModelError(cutting.reason)
-        part, own = cutting.file, replace(bench, directory=folder, imported=[])
-        found = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
-        check_open(found.model)
+        for number, shapes in enumerate(cut.prompts):
+            folder = bench.directory / f"prompts{number}"
+            folder.mkdir()
+            job = {"path": model, "policy": policy, "given": shapes, "directory": folder}
+            cutting = call(bench.pool, cut_file, job, f"reading '{model}'")
+            if cutting.file is None:
+                raise UnsupportedModelError(cutting.reason)
+            part, own = cutting.file, replace(bench, directory=folder, imported=[])
+            found = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
+            check_open(found.model)
+            made.append(replace(tokens, opened=found, bench=own).caching(model, part.cut))
     except SartorError as error:
-        _LOG.warning("a prompt takes a call for each of its tokens: %s", error)
-        return None
-    return replace(tokens, opened=found, bench=own).caching(model, part.cut)
+        _LOG.warning("%s: %s", "short prompts take longer" if made else ONE_BY_ONE, error)
+    return made
 
 
 def _cut(model: Path, opened: OpenConfig, bench: Bench) -> CutFile | None:
@@ -232,6 +240,28 @@ def _cut(model: Path, opened: OpenConfig, bench: Bench) -> CutFile | None:
     return None
 
 
+def _part_plans(prompts: Sequence[_Making], heeded: Precision) -> list[CheckedPlan]:
+    """Plans for parts of prompts, of more and more tokens; none if there is none for the most.
+
+    Shorter parts read weights as the longest do, so that a file has them once.
+
+    Args:
+        prompts: make the plans, of fewer and fewer tokens.
+        heeded: what of the rounding that the model permits may be done.
+    """
+    plans = list[CheckedPlan]()
+    for number, making in enumerate(prompts):
+        bench = making.bench.for_part(_PLANS + len(prompts) - 1 - number)
+        own = replace(making, bench=bench, heeded=heeded, beside=plans[-1] if plans else None, follows=bool(plans))
+        plan = own.for_prompts()
+        if plan is not None:
+            plans.insert(0, plan)
+        elif not plans:
+            _LOG.warning("%s", ONE_BY_ONE)
+            return []
+    return plans
+
+
 @dataclass(frozen=True)
 class _Making:
     """A model of open sizes while a file is made of it.
@@ -245,6 +275,7 @@ class _Making:
         sources: what is told of the ranges.
         cached: the model whose caches the file keeps; None if it keeps none.
         beside: another plan of the file, whose forms of weights are taken where that is hardly slower.
+        follows: whether no others are, where there are routines that read these.
         heeded: what of the rounding that the model permits may be done.
         permits_bytes: whether prompts may be rounded to 8 bits, as far as the model and the user's bound permit it.
     """
@@ -257,6 +288,7 @@ class _Making:
     sources: tuple[str, ...]
     cached: CachingModel | None = None
     beside: CheckedPlan | None = None
+    follows: bool = False
     heeded: Precision = Precision.PERMITTED
     permits_bytes: bool = True
 
@@ -268,30 +300,50 @@ class _Making:
         cached = CachingModel(model, cut.caches, symbol.most, cut.dtypes)
         return replace(self, opened=opened, sources=cut.sources, cached=cached)
 
-    def tuned_with(self, prompts: _Making | None) -> Artifact:
-        """Tune a plan, and a second one for prompts; publish their file, or that of the first if there is no other."""
-        if prompts is None:
+    def tuned_with(self, prompts: Sequence[_Making]) -> Artifact:
+        """Tune a plan, and others for prompts; publish their file, or that of the first if there is no other.
+
+        Args:
+            prompts: make plans for parts of prompts, of fewer and fewer tokens.
+        """
+        if not prompts:
             return self.tuned()
         # Prompts first: most of a token's time goes into the bytes of weights, so that it can read them in any form.
         permissions = self._prompt_permissions()
-        second = replace(prompts, bench=prompts.bench.for_part(_PLANS), heeded=permissions[0]).for_prompts()
-        if second is None:
+        parts = _part_plans(prompts, permissions[0])
+        if not parts:
             return self.tuned()
-        # Errors of both plans add up in the caches.
-        candidacy, tuned, runner = replace(self, beside=second, heeded=Precision.F32)._plans()
+        # Errors of all plans add up in the caches.
+        candidacy, tuned, runner = replace(self, beside=parts[-1], heeded=Precision.F32)._plans()
         first = CheckedPlan.of(tuned, self.opened.model, runner)
         try:
-            run = self._joined(first, second)
+            run, parts = self._joined_with(first, first.worthwhile(parts, _WORTHWHILE))
         except CompileError as error:
             if permissions[1:]:
                 _LOG.warning("prompts are rounded to 16 bits alone, as the file is wrong otherwise: %s", error)
                 return replace(self, permits_bytes=False).tuned_with(prompts)
-            _LOG.warning("a prompt takes a call for each of its tokens, as plans cannot be joined: %s", error)
+            _LOG.warning("%s, as plans cannot be joined: %s", ONE_BY_ONE, error)
             return self._published(candidacy, replace(tuned, refined=first.refined), runner)
         made = self._tuned_artifact(candidacy, first.refined, run, runner)
-        sizes = (*made.sizes, f"prompts are taken by parts of {second.tokens} tokens")
-        allowed = max(plan.runner.budget.accepted for plan in (first, second))
+        told = " or ".join(str(plan.tokens) for plan in parts)
+        sizes = (*made.sizes, f"prompts are taken by parts of {told} tokens")
+        allowed = max(plan.runner.budget.accepted for plan in (first, *parts))
         return replace(made, sizes=sizes, allowed=allowed)
+
+    def _joined_with(self, first: CheckedPlan, parts: list[CheckedPlan]) -> tuple[NetRun, list[CheckedPlan]]:
+        """Stage the file of all plans, or that without those for shorter parts if it is wrong; returns its judged run,
+        and the plans for parts.
+
+        Raises:
+            CompileError: as ``_joined``, if both are.
+        """
+        try:
+            return self._joined(first, parts), parts
+        except CompileError as error:
+            if not parts[1:]:
+                raise
+            _LOG.warning("short prompts take longer, as the file is wrong otherwise: %s", error)
+        return self._joined(first, parts[-1:]), parts[-1:]
 
     def _prompt_permissions(self) -> tuple[Precision, ...]:
         """What of the rounding that the model permits prompts may do, the first of these that is right: 8 bits leave no
@@ -302,16 +354,16 @@ class _Making:
             return (Precision.PERMITTED_WORDS,)
         return Precision.PERMITTED, Precision.PERMITTED_WORDS
 
-    def _joined(self, first: CheckedPlan, second: CheckedPlan) -> NetRun:
-        """Stage the file of both plans; returns its judged run.
+    def _joined(self, first: CheckedPlan, parts: Sequence[CheckedPlan]) -> NetRun:
+        """Stage the file of all plans; returns its judged run.
 
         Raises:
             CompileError: if it cannot be built or is wrong; nothing is staged then.
         """
-        files, external = first.joined(second, self.config, self.bench), self.config.external_weights
+        files, external = first.joined(parts, self.config, self.bench), self.config.external_weights
         with ExitStack() as dropping:
             dropping.callback(self.publication.drop, self.output, *([external] if external else []))
-            run = judged_file(first, second, stage_files(files, self.output, external, self.publication))
+            run = judged_file(first, parts, stage_files(files, self.output, external, self.publication))
             if run.status is not Status.OK:
                 raise CompileError(run.message)
             dropping.pop_all()
@@ -332,7 +384,7 @@ class _Making:
             if is_wrong and self._config.precision.is_permitted:
                 _LOG.warning("no plan for prompts that rounds is right: nothing is rounded: %s", error)
                 return replace(self, heeded=Precision.F32).for_prompts()
-            _LOG.warning("a prompt takes a call for each of its tokens, as no plan for more is right: %s", error)
+            _LOG.warning("prompts are not taken by parts for which no plan is right: %s", error)
             return None
 
     def tuned(self) -> Artifact:
@@ -376,6 +428,8 @@ class _Making:
         _, small = opened.others[-1]
         forms = {} if self.beside is None else self.beside.forms(opened.model)
         candidacy = find_variants(opened.model, config, bench, rewritten=small, sized=least, forms=forms)
+        if self.follows:
+            candidacy = replace(candidacy, follows=True).of(candidacy.candidates)
         runner = sized_nets(candidacy.calibration.samples, opened, config, bench, self.cached)
         tuned = tune_network(replace(candidacy, begun=runner), config, bench, self.output.parent, whole=False)
         return candidacy, tuned, runner

@@ -1,9 +1,9 @@
-"""A second plan of a decoder, for parts of a prompt: one file has it and that for tokens, and both keep the caches."""
+"""Further plans of a decoder, for parts of a prompt: one file has them and that for tokens, and all keep the caches."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,13 +27,14 @@ from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.profiling.refinement import Refined
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.bound_input import bound_feeds
-from sartor.runtime.driver.cache import Prompt
+from sartor.runtime.driver.cache import PROMPT_SUFFIX, Prompt
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.manifest import PROMPTS_FORMAT, Manifest
+from sartor.runtime.manifest import PARTS_FORMAT, Manifest
 from sartor.runtime.output_error import relative_error
+from sartor.runtime.runs.part_sizes import PartSizes
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
 from sartor.tuning.networks.profile_job import NetRun
-from sartor.tuning.networks.prompts_job import WeightedNetwork, build_prompts
+from sartor.tuning.networks.prompts_job import WeightedNetwork, build_prompts, calls_of
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.protocol import WorkerError
@@ -94,8 +95,23 @@ class CheckedPlan:
         net = SplitNetwork(recipe.graph, recipe.variants, imported.ranges, caches=cache_pairs(imported))
         return WeightedNetwork(net, imported.weights, self.refined.plan.measured)
 
-    def joined(self, prompts: CheckedPlan, config: CompileConfig, bench: Bench) -> NetFiles:
-        """The file with this plan, for tokens, and that for prompts.
+    def worthwhile(self, parts: Sequence[CheckedPlan], ratio: float) -> list[CheckedPlan]:
+        """Those of plans for parts of prompts, of more and more tokens, without which a prompt of as many would take
+        longer: with each it takes at most ``ratio`` of the time. The last is always one."""
+        calls = {plan.tokens: self._calls(plan) for plan in parts}
+        for plan in reversed(parts[:-1]):
+            others = {tokens: taken for tokens, taken in calls.items() if tokens != plan.tokens}
+            if calls[plan.tokens] > ratio * PartSizes(others).calls(plan.tokens):
+                calls = others
+        return [plan for plan in parts if plan.tokens in calls]
+
+    def _calls(self, part: CheckedPlan) -> float:
+        """How many calls of this plan, for tokens, take as long as one for a part."""
+        prompt = Prompt(part.tokens, (), (), {})
+        return calls_of(prompt, (self.refined.plan.measured, part.refined.plan.measured))
+
+    def joined(self, prompts: Sequence[CheckedPlan], config: CompileConfig, bench: Bench) -> NetFiles:
+        """The file with this plan, for tokens, and those for prompts, of more and more tokens.
 
         Raises:
             CompileError: with IREE's diagnostic.
@@ -105,24 +121,31 @@ class CheckedPlan:
         files = NetFiles(name.with_suffix(".vmfb"), weights)
         arguments = {
             "tokens": self._weighted,
-            "prompts": prompts._weighted,
+            "prompts": [plan._weighted for plan in prompts],
             "target": config.target,
             "manifest": self._manifest(prompts, config),
             "files": files,
         }
         bench.progress("compiling plans into one file", 0, 1)
-        size = call(bench.pool, build_prompts, arguments, "compiling two plans into one file", _TIMEOUT)
+        size = call(bench.pool, build_prompts, arguments, "compiling plans into one file", _TIMEOUT)
         bench.progress("compiling plans into one file", 1, 1)
         return replace(files, weight_bytes=size)
 
-    def _manifest(self, prompts: CheckedPlan, config: CompileConfig) -> Manifest:
-        own, other = (
-            Manifest.from_json(plan.refined.recipe.manifest(plan.imported, config.header)) for plan in (self, prompts)
+    def _manifest(self, prompts: Sequence[CheckedPlan], config: CompileConfig) -> Manifest:
+        own, *others = (
+            Manifest.from_json(plan.refined.recipe.manifest(plan.imported, config.header)) for plan in (self, *prompts)
         )
-        signature = other.stateful_signature
-        features = tuple(sorted({*own.features, *other.features}))
-        prompt = Prompt(prompts.tokens, signature.inputs, signature.outputs, other.plan)
-        return replace(own, features=features, prompt=prompt, format=max(own.format, other.format, PROMPTS_FORMAT))
+        features = tuple(sorted({*own.features, *(name for other in others for name in other.features)}))
+        parts = tuple(self._prompt(part, other, prompts[-1]) for part, other in zip(prompts, others, strict=True))
+        newest = max(own.format, *(other.format for other in others), PARTS_FORMAT)
+        return replace(own, features=features, prompts=parts, format=newest)
+
+    @staticmethod
+    def _prompt(plan: CheckedPlan, manifest: Manifest, longest: CheckedPlan) -> Prompt:
+        """A plan as the manifest of the file tells of it."""
+        signature = manifest.stateful_signature
+        suffix = PROMPT_SUFFIX if plan is longest else f"{PROMPT_SUFFIX}{plan.tokens}"
+        return Prompt(plan.tokens, signature.inputs, signature.outputs, manifest.plan, suffix=suffix)
 
 
 def _content(array: Array) -> Content:
@@ -140,9 +163,12 @@ def _checked(recipe: Recipe, tuned: Tuned, runner: SizedNets) -> NetRun:
     return runner.judged(build)
 
 
-def judged_file(plan: CheckedPlan, further: CheckedPlan, files: NetFiles) -> NetRun:
-    """The judged run of a file with a further plan."""
-    return plan.runner.accepting(further.runner.budget).judged(Build(plan.refined.recipe, files))
+def judged_file(plan: CheckedPlan, further: Sequence[CheckedPlan], files: NetFiles) -> NetRun:
+    """The judged run of a file with further plans."""
+    runner = plan.runner
+    for other in further:
+        runner = runner.accepting(other.runner.budget)
+    return runner.judged(Build(plan.refined.recipe, files))
 
 
 def sees_no_later_tokens(path: Path, cut: CutModel) -> bool | WorkerError:
@@ -170,7 +196,7 @@ class _Causality:
         }
         self._empty = {cache.input: self._cache(cache.input, cache.axis) for cache in cut.caches}
         self._shapes = {
-            name: shape for name, shape in cut.prompt.items() if name in self._types and name not in self._empty
+            name: shape for name, shape in cut.prompts[0].items() if name in self._types and name not in self._empty
         }
 
     @property

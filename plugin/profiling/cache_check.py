@@ -82,7 +82,7 @@ class _Calls:
         self._new = rows[model.caches[0].output]
         if self._new > model.most:
             raise UsageError(f"a call appends {self._new} positions to caches that have room for {model.most}")
-        self._signatures = dict(zip((self._new, session.prompt_tokens), session.signatures, strict=False))
+        self._signatures = dict(zip((self._new, *session.prompt_parts.sizes), session.signatures, strict=False))
         self._bound, self._others = bound_feeds(check.bound), dict(_other_sizes(check, model))
         self._reference = ReferenceModel(model.path, threads=check.threads)
 
@@ -98,15 +98,15 @@ class _Calls:
 
     def _sequences(self) -> Iterator[list[_Step]]:
         """Calls of two sequences: the first fills the caches if few do. Prompts come before tokens and behind them."""
-        most, new, part = self._model.most // self._new, self._new, self._session.prompt_tokens
+        most, new, parts = self._model.most // self._new, self._new, self._session.prompt_parts.sizes
         one = _Step(new, new)
-        if not part:
+        if not parts:
             yield [one] * (most if most <= _MOST_CALLS else CALLS[0])
             yield [one] * min(CALLS[1], most)
             return
-        whole, cut = _Step(part, part), _Step(part - part // 3, part)
-        yield list(self._fitting([whole, one, cut, *[one] * CALLS[0], whole, cut, *[one] * CALLS[1]]))
-        yield list(self._fitting([one, cut, one, whole, one]))
+        wholes, cuts = [_Step(part, part) for part in parts], [_Step(part - part // 3, part) for part in parts]
+        yield list(self._fitting([*wholes, one, *cuts, *[one] * CALLS[0], wholes[-1], cuts[-1], *[one] * CALLS[1]]))
+        yield list(self._fitting([one, *cuts, one, *wholes, one]))
 
     def _fitting(self, steps: Sequence[_Step]) -> Iterator[_Step]:
         """The calls that there is room for."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sartor.runtime.driver.signature import TensorSpec
-from sartor.runtime.files.json_fields import Fields, listed, record, text, truth, whole
+from sartor.runtime.driver.signature import Signature, TensorSpec
+from sartor.runtime.files.json_fields import Fields, listed, number, record, text, truth, whole
 
 BEFORE = "sartor.before"
 """The name of the input that the module fills itself: the number of positions before a call, int64 of one element."""
@@ -16,13 +16,13 @@ FULL = "the caches are full"
 """What the module's function fails with where caches have no room for a call's positions."""
 
 PROMPT_SUFFIX, TRUNCATE_SUFFIX = "$prompt", "$truncate"
-"""What follows the entry's name in that of the function for prompts, before what follows that of each that keeps
-caches; and in that of the function that forgets the last positions."""
+"""What follows the entry's name in that of the function for the longest parts of prompts, before what follows that of
+each that keeps caches; and in that of the function that forgets the last positions."""
 
 LAST_SUFFIX = "$last"
-"""What follows ``PROMPT_SUFFIX`` in the name of the function that gives what is behind one token of a part."""
+"""What follows ``Prompt.suffix`` in the name of the function that gives what is behind one token of a part."""
 
-# Files that do not tell: a part takes less time than a quarter of its tokens one by one.
+# Files that do not tell: a part takes as long as a quarter of its tokens one by one.
 _QUARTER = 4
 
 DISAGREES = "is not the number of positions"
@@ -74,22 +74,24 @@ class Prompt:
         inputs: those that are no caches.
         outputs: those that are no caches.
         plan: as JSON data, which is not checked here.
-        least: tokens from which on a call that is filled up takes less time than a call for each; 0 for more than a
-            quarter of ``tokens``.
+        calls: how many calls of one token take as long; 0 for a quarter of ``tokens``.
         gives_last: whether there is a function, too, that takes a part and gives what is behind one of its tokens.
+        suffix: what follows the entry's name in that of the function, before what follows that of each that keeps
+            caches.
     """
 
     tokens: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     plan: dict[str, Any]
-    least: int = 0
+    calls: float = 0.0
     gives_last: bool = False
+    suffix: str = PROMPT_SUFFIX
 
     def __post_init__(self) -> None:
-        """Know from how many tokens on the function is worth a call."""
-        if not self.least:
-            object.__setattr__(self, "least", self.tokens // _QUARTER + 1)
+        """Know how long a call takes."""
+        if not self.calls:
+            object.__setattr__(self, "calls", self.tokens / _QUARTER)
 
     @staticmethod
     def read(content: object, where: str = "") -> Prompt:
@@ -101,7 +103,10 @@ class Prompt:
         fields, specs = Fields(content, where), listed(TensorSpec.read)
         inputs, outputs = fields.take("inputs", specs), fields.take("outputs", specs)
         known = fields.take("tokens", whole), inputs, outputs, fields.take("plan", record)
-        prompt = Prompt(*known, fields.take("least", whole, 0), fields.take("gives_last", truth, False))
+        # Older files tell from how many tokens on a call is faster than one for each.
+        calls = fields.take("calls", number, 0.0) or float(fields.take("least", whole, 0))
+        gives_last, suffix = fields.take("gives_last", truth, False), fields.take("suffix", text, PROMPT_SUFFIX)
+        prompt = Prompt(*known, calls, gives_last, suffix)
         fields.end()
         return prompt
 
@@ -117,8 +122,25 @@ class Prompt:
                 raise ValueError("the function for prompts takes or gives something else than that for tokens")
         if self.tokens <= 1:
             raise ValueError(f"the function for prompts takes {self.tokens} tokens")
-        if not 1 < self.least <= self.tokens:
-            raise ValueError(f"the function for prompts is worth a call from {self.least} tokens on")
+        if not self.calls > 0:
+            raise ValueError(f"the function for prompts takes as long as {self.calls} calls of one token")
+
+
+def check_prompts(prompts: Sequence[Prompt], signature: Signature) -> None:
+    """Make sure that functions for parts of prompts are of more and more tokens, and have names of their own.
+
+    Args:
+        prompts: the functions.
+        signature: that for one token.
+
+    Raises:
+        ValueError: if they are not.
+    """
+    for prompt in prompts:
+        prompt.check(signature.inputs, signature.outputs)
+    tokens = [prompt.tokens for prompt in prompts]
+    if sorted({*tokens}) != tokens or len({prompt.suffix for prompt in prompts}) < len(prompts):
+        raise ValueError(f"functions for prompts take {tokens} tokens, expected more and more, by names of their own")
 
 
 def check_caches(caches: Sequence[Cache], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:

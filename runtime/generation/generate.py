@@ -14,7 +14,7 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.generation.sampling import Sampling
 from sartor.runtime.runs.given_arguments import check_type
 from sartor.runtime.runs.interface import Feeds, NodeArg
-from sartor.runtime.runs.token_parts import next_part
+from sartor.runtime.runs.part_sizes import PartSizes
 from sartor.runtime.session import Session
 
 _LOGITS_RANK = 3
@@ -154,7 +154,7 @@ class _Decoder:
             raise UsageError(f"the model has no output of logits; its outputs are {names}")
         self._logits = logits.name
         # Of a call that is filled up, logits behind an earlier token count.
-        self._part = session.prompt_tokens if logits.shape[1] is None else 0
+        self._parts = session.prompt_parts if logits.shape[1] is None else PartSizes({})
         size = logits.shape[-1]
         self.vocabulary = size if isinstance(size, int) else int(np.iinfo(_dtype(self._ids)).max)
         """One more than the largest token."""
@@ -192,13 +192,12 @@ class _Decoder:
         left = [*tokens]
         while left:
             room = self._session.most_positions - self._length
-            count = next_part(len(left), self._part, self._session.least_prompt_tokens, room)
-            array, left = self._run(left[:count]), left[count:]
+            count = self._parts.next(len(left), room)
+            array, left = self._run(left[:count], count), left[count:]
         return array
 
-    def _run(self, part: Sequence[int]) -> Array:
-        """Run one token, or a part of a prompt; returns the logits behind the last."""
-        count = self._part if len(part) > 1 else 1
+    def _run(self, part: Sequence[int], count: int) -> Array:
+        """Run one token, or a part of a prompt that is filled up to so many; returns the logits behind its last."""
         filled = [*part, *[part[-1]] * (count - len(part))]
         given = {argument.name: self._given(argument, filled) for argument in self._inputs}
         feeds: Feeds = {**given, **self._further}

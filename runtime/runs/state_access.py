@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sartor.errors import UsageError
@@ -12,6 +13,7 @@ from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.runs.given_arguments import check_type
 from sartor.runtime.runs.interface import Interface, NodeArg
+from sartor.runtime.runs.part_sizes import PartSizes
 
 if TYPE_CHECKING:
     from sartor.runtime.runs.kept_caches import KeptCaches
@@ -75,18 +77,22 @@ class StateAccess(ABC):
                 raise UsageError(_NO_CACHES)
             return states.most
 
+    @cached_property
+    def prompt_parts(self) -> PartSizes:
+        """The parts of a prompt that a run may take beside one token."""
+        known = self._manifest is not None and self._states is not None and self._manifest.prompts
+        return PartSizes({prompt.tokens: prompt.calls for prompt in known or ()})
+
     @property
     def prompt_tokens(self) -> int:
-        """How many tokens a run may take beside one, as parts of a prompt; 0 if it takes one only."""
-        prompt = None if self._manifest is None or self._states is None else self._manifest.prompt
-        return 0 if prompt is None else prompt.tokens
+        """The most tokens that a run takes as a part of a prompt; 0 if it takes one only."""
+        return max(self.prompt_parts.sizes, default=0)
 
     @property
     def least_prompt_tokens(self) -> int:
         """From how many tokens on a part of a prompt, filled up, takes less time than a run for each; 0 if the model
         takes one only."""
-        prompt = None if self._manifest is None or self._states is None else self._manifest.prompt
-        return 0 if prompt is None else prompt.least
+        return self.prompt_parts.least
 
     def truncate(self, length: int) -> None:
         """Forget the positions that the caches have behind the first ``length``, as of tokens that filled up a prompt.

@@ -14,20 +14,9 @@ import numpy as np
 from sartor.errors import SartorError, UsageError
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.runs.given_arguments import check_type
+from sartor.runtime.runs.part_sizes import PartSizes
 
 _Places = Mapping[str, tuple[int, ...]]
-
-
-def next_part(left: int, tokens: int, least: int, room: int) -> int:
-    """How many of the tokens that are left the next run takes: one, or up to those of a part, to which it is filled up.
-
-    Args:
-        left: tokens to be run.
-        tokens: of a part; 0 if there is none.
-        least: tokens from which on a part takes less time than a run for each.
-        room: positions that are free.
-    """
-    return min(left, tokens) if 0 < tokens <= room and left >= least else 1
 
 
 class Decoding(Protocol):
@@ -54,12 +43,11 @@ class TokenParts:
     Args:
         one: what a run of one token takes and gives.
         many: what a run of a part of a prompt takes and gives.
-        tokens: of a part.
-        least: tokens from which on a part takes less time than a run for each.
+        sizes: of the parts.
     """
 
-    def __init__(self, one: Signature, many: Signature, tokens: int, least: int) -> None:
-        self._many, self._tokens, self._least = many, tokens, least
+    def __init__(self, one: Signature, many: Signature, sizes: PartSizes) -> None:
+        self._sizes = sizes
         self._taken, self._given = _places(one.inputs, many.inputs), _places(one.outputs, many.outputs)
         self._ranks = {spec.name: len(spec.shape) for spec in many.inputs}
         self._rows = {
@@ -73,10 +61,10 @@ class TokenParts:
         inputs = {name: array for name, array in feeds.items() if isinstance(array, np.ndarray)}
         if len(inputs) < len(feeds) or any(inputs[name].ndim != rank for name, rank in self._ranks.items()):
             return {}
-        return inputs if self._count(inputs) not in (0, 1, self._tokens) else {}
+        return inputs if self._count(inputs) not in (0, 1, *self._sizes.sizes) else {}
 
-    def check(self, feeds: object, count: int) -> None:
-        """Make sure that inputs are a part of a prompt, and ``count`` some of its tokens.
+    def check(self, feeds: object, count: int) -> int:
+        """Make sure that inputs are a part of a prompt, and ``count`` some of its tokens; returns how many it has.
 
         Raises:
             UsageError: if not.
@@ -90,10 +78,12 @@ class TokenParts:
             if name in self._taken
         }
         is_part = {name: len(array.shape) for name, array in arrays.items()} == self._ranks
-        if not is_part or self._count(arrays) != self._tokens:
-            raise UsageError(f"the inputs are no part of a prompt, which has {self._tokens} tokens")
-        if not 1 <= count <= self._tokens:
-            raise UsageError(f"count is {count}, expected one of the part's {self._tokens} tokens")
+        if not is_part or (tokens := self._count(arrays)) not in self._sizes.sizes:
+            told = " or ".join(map(str, self._sizes.sizes))
+            raise UsageError(f"the inputs are no part of a prompt, which has {told} tokens")
+        if not 1 <= count <= tokens:
+            raise UsageError(f"count is {count}, expected one of the part's {tokens} tokens")
+        return tokens
 
     def behind(self, names: Sequence[str], outputs: Sequence[Array], count: int) -> list[Array]:
         """What a run of a part gave for the last of its first ``count`` tokens."""
@@ -126,8 +116,8 @@ class TokenParts:
         done = 0
         try:
             while done < count:
-                part = self._next_part(count - done, session.most_positions - before - done, names)
-                filled = self._tokens if part > 1 else 1
+                filled = self._next_part(count - done, session.most_positions - before - done, names)
+                part = min(count - done, filled)
                 outputs = session.run(names, self._cut(feeds, done, filled, count, before))
                 done += part
                 if part < filled:
@@ -152,12 +142,12 @@ class TokenParts:
                     )
 
     def _next_part(self, left: int, room: int, names: Sequence[str]) -> int:
-        """How many of the tokens that are left the next run takes; it may be filled up to those of a part.
+        """The tokens of the next run, which is filled up if not as many are left.
 
         What has no axis of tokens is right behind whole parts alone.
         """
-        is_whole = left >= self._tokens or all(self._given[name] for name in names)
-        return next_part(left, self._tokens, self._least, room) if is_whole else 1
+        may_fill = all(self._given[name] for name in names)
+        return self._sizes.next(left, room if may_fill else min(left, room))
 
     def _cut(self, feeds: Mapping[str, Array], done: int, filled: int, count: int, before: int) -> dict[str, Array]:
         """The inputs of a run with the tokens behind the first ``done``, filled up with the last one."""

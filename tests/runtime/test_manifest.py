@@ -13,11 +13,15 @@ import pytest
 
 from sartor.errors import UsageError
 from sartor.runtime.driver.bound_input import BoundInput
+from sartor.runtime.driver.cache import Cache, Prompt
 from sartor.runtime.driver.signature import Signature, TensorSpec, parse_declaration
 from sartor.runtime.driver.state import State
+from sartor.runtime.files.open_sizes import OpenSize
+from sartor.runtime.files.open_sizes import Place as SizePlace
 from sartor.runtime.foreign import read_signature
 from sartor.runtime.manifest import (
-    GIVEN_FORMAT,
+    LAST_FORMAT,
+    PARTS_FORMAT,
     STATES_FORMAT,
     Manifest,
     find_manifest,
@@ -160,7 +164,7 @@ def test_text_that_is_no_manifest_is_refused(text: str) -> None:
 
 
 def test_a_newer_format_asks_for_an_update(make_manifest: Make) -> None:
-    content = json.loads(make_manifest().to_json()) | {"format": GIVEN_FORMAT + 1, "surprise": 1}
+    content = json.loads(make_manifest().to_json()) | {"format": PARTS_FORMAT + 1, "surprise": 1}
     with pytest.raises(UsageError, match="update sartor"):
         Manifest.from_json(json.dumps(content))
 
@@ -269,3 +273,39 @@ def test_plans_of_a_file_share_the_threads_of_the_one_that_needs_most(
     ]
     assert replace(single, alternatives=tuple(plans), plan=plans[0].plan).workers == expected
     assert replace(single, plan=plans[0].plan).workers == workers[0]
+
+
+def with_prompts(make_manifest: Make, *prompts: Prompt) -> Manifest:
+    inputs = TensorSpec("tokens", "int64", (1, 1)), TensorSpec("past", "float32", (None, 2))
+    outputs = TensorSpec("logits", "float32", (1, 1, 5)), TensorSpec("present", "float32", (1, 2))
+    sizes = (OpenSize("positions", 1, 64, 1, (SizePlace("past", 0),)),)
+    caches = (Cache("past", "present", 0),)
+    return make_manifest(
+        inputs=inputs, outputs=outputs, sizes=sizes, caches=caches, prompts=prompts, format=PARTS_FORMAT
+    )
+
+
+def part(tokens: int, **others: Any) -> Prompt:
+    inputs, outputs = TensorSpec("tokens", "int64", (1, tokens)), TensorSpec("logits", "float32", (1, tokens, 5))
+    return Prompt(tokens, (inputs,), (outputs,), {}, **others)
+
+
+def test_parts_of_prompts_have_functions_of_their_own(make_manifest: Make) -> None:
+    manifest = with_prompts(make_manifest, part(8, suffix="$prompt8", calls=2.5), part(32, gives_last=True))
+    assert Manifest.from_json(manifest.to_json()) == manifest
+    entries = [signature.entry.removeprefix(manifest.entry) for signature in manifest.prompt_signatures]
+    assert entries == ["$prompt8$stateful", "$prompt$stateful"]
+    assert manifest.last_signatures.keys() == {32}
+    with pytest.raises(ValueError, match=r"take \[32, 8\] tokens, expected more and more"):
+        with_prompts(make_manifest, part(32), part(8, suffix="$prompt8"))
+    with pytest.raises(ValueError, match="by names of their own"):
+        with_prompts(make_manifest, part(8), part(32))
+
+
+def test_an_older_file_has_one_kind_of_parts(make_manifest: Make) -> None:
+    manifest = with_prompts(make_manifest, part(32, calls=7.0))
+    content = json.loads(manifest.to_json())
+    (older,) = content.pop("prompts")
+    del older["calls"], older["suffix"]
+    read = Manifest.from_json(json.dumps({**content, "prompt": {**older, "least": 7}, "format": LAST_FORMAT}))
+    assert read.prompts == manifest.prompts

@@ -1,9 +1,8 @@
-"""Worker side: compile two plans of a decoder into one module, for single tokens and for parts of a prompt."""
+"""Worker side: compile plans of a decoder into one module, for single tokens and for parts of a prompt."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +10,10 @@ import numpy as np
 
 from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.several.last_tokens import last_layers
-from sartor.codegen.linking.several.prompts import join_prompts
+from sartor.codegen.linking.several.prompts import PartPlan, join_prompts
 from sartor.codegen.linking.stitching import compile_stitched
 from sartor.runtime.driver.cache import Prompt
-from sartor.runtime.manifest import LAST_FORMAT, Manifest
+from sartor.runtime.manifest import PARTS_FORMAT, Manifest
 from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.networks.build_job import SplitNetwork, packed_file, stitchings, write_weights
 from sartor.tuning.networks.net_files import NetFiles
@@ -38,26 +37,30 @@ class WeightedNetwork:
 
 
 def build_prompts(
-    tokens: WeightedNetwork, prompts: WeightedNetwork, target: Target, manifest: Manifest, files: NetFiles
+    tokens: WeightedNetwork, prompts: Sequence[WeightedNetwork], target: Target, manifest: Manifest, files: NetFiles
 ) -> int:
-    """Worker side: compile two plans into ``files``; returns the bytes of their weights.
+    """Worker side: compile plans into ``files``; returns the bytes of their weights.
 
     Args:
         tokens: the plan for one token.
-        prompts: that for several.
-        target: what both are compiled for.
+        prompts: those for several, as the manifest has them.
+        target: what all are compiled for.
         manifest: of the file.
         files: to write.
 
     Raises:
         CompileError: with IREE's diagnostic.
     """
-    one, other = (
-        next(iter(stitchings(network.net, network.weights, target).values())) for network in (tokens, prompts)
+    one, *others = (
+        next(iter(stitchings(network.net, network.weights, target).values())) for network in (tokens, *prompts)
     )
-    last = last_layers(one, other)
-    manifest = _told(manifest, (tokens.seconds, prompts.seconds), frozenset() if last is None else last.names)
-    joined = join_prompts(one, other, target, manifest.to_json(), packed_file(files.module), last)
+    parts, told = list[PartPlan](), list[Prompt]()
+    for prompt, network, other in zip(manifest.prompts, prompts, others, strict=True):
+        last = last_layers(one, other)
+        parts.append(PartPlan(prompt.suffix, other, last))
+        told.append(_told(prompt, (tokens.seconds, network.seconds), frozenset() if last is None else last.names))
+    manifest = replace(manifest, prompts=tuple(told), format=max(manifest.format, PARTS_FORMAT))
+    joined = join_prompts(one, parts, target, manifest.to_json(), packed_file(files.module))
     embed = files.weights is None
     compile_stitched(joined, target, files.module, embed=embed, store=KeptCode.of_user())
     if files.weights is not None:
@@ -65,16 +68,13 @@ def build_prompts(
     return sum(array.nbytes for array in joined.parameters.values())
 
 
-def _told(manifest: Manifest, seconds: Seconds, last: Collection[str]) -> Manifest:
-    """The manifest with what is known once both plans are written: see ``Prompt.least`` and ``Prompt.gives_last``."""
-    if (prompt := manifest.prompt) is None:
-        raise ValueError("the manifest tells of no function for prompts")
-    told = replace(prompt, least=least_tokens(prompt, seconds, last), gives_last=bool(last))
-    return replace(manifest, prompt=told, format=max(manifest.format, LAST_FORMAT))
+def _told(prompt: Prompt, seconds: Seconds, last: Collection[str]) -> Prompt:
+    """A function for prompts with what is known once plans are written: see ``Prompt``."""
+    return replace(prompt, calls=calls_of(prompt, seconds, last), gives_last=bool(last))
 
 
-def least_tokens(prompt: Prompt, seconds: Seconds, last: Collection[str]) -> int:
-    """From how many tokens on a call for a part of a prompt takes less time than so many calls.
+def calls_of(prompt: Prompt, seconds: Seconds, last: Collection[str] = ()) -> float:
+    """How many calls of one token take as long as one for a part of a prompt.
 
     Args:
         prompt: the function for parts; what it tells is taken where times are not known.
@@ -83,8 +83,8 @@ def least_tokens(prompt: Prompt, seconds: Seconds, last: Collection[str]) -> int
     """
     one, many = seconds
     if not one or not many:
-        return prompt.least
-    return min(max(math.ceil((1 - _share_of(prompt.plan, last)) * many / one), 2), prompt.tokens)
+        return prompt.calls
+    return (1 - _share_of(prompt.plan, last)) * many / one
 
 
 def _share_of(plan: Mapping[str, Any], names: Collection[str]) -> float:

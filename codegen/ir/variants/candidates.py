@@ -22,6 +22,7 @@ class Filter(StrEnum):
     NEIGHBOURS = "neighbours"
     GUESSES = "guesses"
     PINS = "pins"
+    FORMS = "forms"
 
 
 @dataclass(frozen=True)

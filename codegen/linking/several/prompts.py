@@ -1,11 +1,12 @@
-"""Joins two plans of a decoder whose module keeps caches: one for calls of one token, and one for parts of a prompt.
+"""Joins plans of a decoder whose module keeps caches: one for calls of one token, and others for parts of a prompt.
 
-Both append to the same caches. Code and packed weights that both use are in the module once.
+All append to the same caches. Code and packed weights that several use are in the module once.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.codegen.ir.layer import ENTRY
@@ -19,36 +20,52 @@ from sartor.codegen.linking.stitching import Stitched, module_text
 from sartor.codegen.linking.weights.parameters import Parameters
 from sartor.codegen.mlir.dispatches import module_header
 
-PROMPT_ENTRY = f"{ENTRY}$prompt"
-"""After which the function is named that takes a part of a prompt; ``ENTRY`` takes one token."""
-LAST_ENTRY = f"{PROMPT_ENTRY}$last"
-"""The same of the function that gives what is behind one token of the part alone."""
+LAST_SUFFIX = "$last"
+"""Follows ``PartPlan.entry`` in the name of the function that gives what is behind one token of the part alone."""
+
+
+@dataclass(frozen=True)
+class PartPlan:
+    """A plan for parts of prompts.
+
+    Attributes:
+        suffix: what follows ``ENTRY``, which takes one token, in the name of its function.
+        stitching: the plan, with caches of the same types in the same order.
+        last: what a further function runs for the last token alone; None if there is no such.
+    """
+
+    suffix: str
+    stitching: Stitching
+    last: LastLayers | None = None
+
+    @property
+    def entry(self) -> str:
+        """The name of its function."""
+        return f"{ENTRY}{self.suffix}"
 
 
 def join_prompts(
     tokens: Stitching,
-    prompts: Stitching,
+    prompts: Sequence[PartPlan],
     target: Target,
     manifest: str,
     file: Path | None = None,
-    last: LastLayers | None = None,
 ) -> Stitched:
-    """Write the module of two plans.
+    """Write the module of several plans.
 
     Args:
         tokens: the plan for one token, with one entry.
-        prompts: that for several, with caches of the same types in the same order.
+        prompts: those for several.
         target: what the module is compiled for.
         manifest: JSON text that the module carries.
         file: where packed weights may be kept, if they are many; None for memory.
-        last: what a third function runs for the last token alone; None if there is no such.
 
     Raises:
-        ValueError: if both have different code of one name.
+        ValueError: if two have different code of one name.
     """
     parameters, code = Parameters(is_shared=True), dict[str, str]()
     written = []
-    for name, stitching in ((ENTRY, tokens), (PROMPT_ENTRY, prompts)):
+    for name, stitching in ((ENTRY, tokens), *((part.entry, part.stitching) for part in prompts)):
         (entry,) = stitching.entries
         writer = Writer(stitching, parameters)
         body = writer.entry(entry)
@@ -56,16 +73,18 @@ def join_prompts(
         for symbol, text in writer.code.items():
             if code.setdefault(symbol, text) != text:
                 raise ValueError(f"two plans have different code of the name '{symbol}'")
-    (entry, _, lines, returned), second = written
+    (entry, _, lines, returned), *parts = written
     functions = list[str]()
-    if last is not None:
-        third = written_last(LAST_ENTRY, last, tokens, prompts, parameters)
-        code |= third.code
-        functions.append(growing_step(third.entry, prompts.caches, third.lines, third.returned, has_last=True))
+    for part in prompts:
+        if part.last is not None:
+            name, caches = f"{part.entry}{LAST_SUFFIX}", part.stitching.caches
+            behind = written_last(name, part.last, tokens, part.stitching, parameters)
+            code |= behind.code
+            functions.append(growing_step(behind.entry, caches, behind.lines, behind.returned, has_last=True))
     functions += [
         entry_functions(entry, lines, returned, manifest),
         *growing_functions(*written[0]),
-        growing_step(*second),
+        *(growing_step(*part) for part in parts),
         truncating_function(entry),
     ]
     attributes, devices = module_header(target)

@@ -30,7 +30,7 @@ def shortlisted(candidates: Candidates, graph: LayerGraph, pins: Sequence[Pin]) 
         pins: restrictions of layers.
     """
     tasks, pinned = graph.tasks(), _pinned_routines(graph, pins)
-    first, filled = _first_variants(candidates.variants), _tasks_with_kernels(tasks, candidates.variants)
+    first, filled = first_variants(candidates.variants), _tasks_with_kernels(tasks, candidates.variants)
 
     def judge(key: str, variant: Variant) -> Rejected | None:
         is_kept = (
@@ -81,7 +81,7 @@ def _tasks_with_kernels(tasks: Mapping[str, Task], variants: Mapping[str, tuple[
     }
 
 
-def _first_variants(variants: Mapping[str, tuple[Variant, ...]]) -> set[tuple[str, str]]:
+def first_variants(variants: Mapping[str, tuple[Variant, ...]]) -> set[tuple[str, str]]:
     """Keys of tasks with the descriptor of candidate 0 of each device."""
     first = {(key, variant.device): variant.descriptor for key in variants for variant in reversed(variants[key])}
     return {(key, descriptor) for (key, _), descriptor in first.items()}

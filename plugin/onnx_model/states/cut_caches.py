@@ -9,7 +9,7 @@ are bound, but for the number of positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -45,6 +45,9 @@ from sartor.settings.size_range import OpenShapes, SizeRange
 
 # Tokens of a prompt that a call takes: enough for products to reuse weights, few enough to fill up the last call.
 _PROMPT, _PROMPT_PARTS, _LEAST_PROMPT = 128, 4, 4
+# Those of further calls, for short prompts and for what is left of others: in 32 rows as in 128 most of the time goes
+# into sums, in 16 less is filled up.
+_SHORTER, _TIMES_SHORTER = (32, 16), 2
 _TOKENS_RANK = 2
 
 
@@ -57,7 +60,8 @@ class CutModel:
         shapes: of the inputs that have the number of positions.
         sources: what sizes were bound to, and why, in sentences.
         dtypes: numpy's names of the element types that caches have in the model, where they are kept in float32.
-        prompt: shapes of inputs with which a call has several tokens in place of one; empty if it cannot.
+        prompts: shapes of inputs with which a call has several tokens in place of one, of fewer and fewer; none if it
+            cannot.
         fixed: what the model takes by inputs that it no longer has.
         encoded: inputs that an encoder gave, of lengths that are left open.
         ranges: of sizes that no input of ``shapes`` has.
@@ -66,7 +70,7 @@ class CutModel:
     caches: tuple[Cache, ...]
     shapes: OpenShapes
     sources: tuple[str, ...]
-    prompt: OpenShapes = field(default_factory=dict)
+    prompts: tuple[OpenShapes, ...] = ()
     dtypes: Mapping[str, str] = field(default_factory=dict)
     fixed: tuple[BoundInput, ...] = ()
     encoded: tuple[str, ...] = ()
@@ -101,7 +105,7 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     sizes = CallSizes.of(model, growing, given)
     new, axis_of = sizes.new(model), {each.input: each.axis for each in growing}
     most, source = most_positions(model, editor, growing, given, sizes)
-    prompt = _prompt(model, growing, given, sizes, most)
+    prompts = tuple(_prompts(model, growing, given, sizes, most))
     _cut(model, growing, editor)
     forget_symbols(model)
     positions = SizeRange(new, most)
@@ -114,7 +118,7 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     caches = tuple(Cache(each.input, each.output, each.axis) for each in growing)
     told = [f"{POSITIONS}={new}..{most}, {source}", *sizes.told]
     encoded = tuple(name for name in opened if is_encoded(name) and name not in axis_of)
-    return CutModel(caches, opened, tuple(told), prompt, encoded=encoded)
+    return CutModel(caches, opened, tuple(told), prompts, encoded=encoded)
 
 
 def open_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes) -> CutModel:
@@ -159,25 +163,26 @@ def _shapes_at(shapes: OpenShapes, positions: SizeRange, number: int, *, is_smal
     return {name: tuple(map(at, shape)) for name, shape in shapes.items()}
 
 
-def _prompt(
+def _prompts(
     model: ModelProto, growing: Sequence[Growing], given: OpenShapes, sizes: CallSizes, most: int
-) -> OpenShapes:
-    """Shapes of a call with several tokens, of a model that leaves their number open and takes nothing else."""
+) -> Iterator[OpenShapes]:
+    """Shapes of calls with several tokens, of a model that leaves their number open and takes nothing else."""
     count = min(_PROMPT, most // _PROMPT_PARTS)
     tokens = [value for value in inputs_of(model) if value.name not in {each.input for each in growing}]
     if count < _LEAST_PROMPT or not all(is_mask(value.name) or is_own(value.name) for value in tokens):
-        return {}
+        return
     shapes = {value.name: dims_of(value) for value in tokens if is_own(value.name)}
     opened = sizes.free - sizes.said
     if not shapes or not all(len(dims) == _TOKENS_RANK and dims[1] in opened for dims in shapes.values()):
-        return {}
+        return
     cache = next(value for value in inputs_of(model) if value.name == growing[0].input)
     lengths = [
         SizeRange(1, most) if axis == growing[0].axis else sizes.size(cache.name, dim)
         for axis, dim in enumerate(dims_of(cache))
     ]
-    found = {name: (sizes.size(name, dims[0]), count) for name, dims in shapes.items()}
-    return {**given, **found, cache.name: tuple(lengths)}
+    for tokens_of_call in (count, *(shorter for shorter in _SHORTER if _TIMES_SHORTER * shorter <= count)):
+        own = {name: (sizes.size(name, dims[0]), tokens_of_call) for name, dims in shapes.items()}
+        yield {**given, **own, cache.name: tuple(lengths)}
 
 
 def _cut(model: ModelProto, growing: Sequence[Growing], editor: GraphEditor) -> None:

@@ -11,6 +11,7 @@ from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.config import CompileConfig
 from sartor.costing.candidates import find_candidates
+from sartor.costing.filters.followed_forms import reading_forms
 from sartor.costing.layer_costs import foreseen
 from sartor.costing.listing import all_of
 from sartor.frontend.imported_model import ImportedModel
@@ -54,6 +55,7 @@ class Candidacy:
         begun: what builds and runs its networks, and has begun already; None if nothing has.
         sized: of a network of open sizes some more that rounding is measured with, and their calibrations.
         forms: in which another plan of the file reads weights, by their names.
+        follows: whether layers read weights in these alone, where they can.
     """
 
     imported: ImportedModel
@@ -63,6 +65,13 @@ class Candidacy:
     begun: NetRunner | None = None
     sized: tuple[tuple[ImportedModel, Calibration], ...] = ()
     forms: Mapping[str, Packing] = field(default_factory=dict)
+    follows: bool = False
+
+    def of(self, candidates: Candidates) -> Candidacy:
+        """The same with other variants, or those of them that read weights in the forms to follow."""
+        if self.follows:
+            candidates = reading_forms(candidates, self.imported.graph, self.forms)
+        return replace(self, candidates=candidates)
 
 
 def find_variants(

@@ -149,7 +149,7 @@ def tune_network(
             )
         return floor.tuned
     time = bench.time.until_finished(finishing)
-    found = replace(found, candidates=find_candidates(found.imported, config.planning, everything=False))
+    found = found.of(find_candidates(found.imported, config.planning, everything=False))
     with runner.builder.until(time.end - _CHECKING * finishing):
         try:
             return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=floor.recipe)

@@ -27,7 +27,7 @@ from sartor.frontend.imported_model import Origin
 from sartor.onnx_model.states.cut_caches import CutModel
 from sartor.open_sizes import compilation
 from sartor.open_sizes.caches import CutFile
-from sartor.open_sizes.compilation import _imported, _Making, _prompts
+from sartor.open_sizes.compilation import _imported, _Making, _part_plans, _prompts
 from sartor.open_sizes.prompts import CheckedPlan
 from sartor.policies import Precision
 from sartor.profiling.compilation.bench import Bench
@@ -54,9 +54,9 @@ def test_a_model_that_fails_with_several_tokens_takes_no_prompts(
     monkeypatch.setattr(compilation, "call", fails(kind("it cannot run")))
     config = SimpleNamespace(planning=SimpleNamespace(pins=()))
     tokens = SimpleNamespace(config=config, bench=SimpleNamespace(directory=tmp_path, pool=None))
-    cut = SimpleNamespace(prompt={"input_ids": (1, 4)})
+    cut = SimpleNamespace(prompts=({"input_ids": (1, 4)},))
     with caplog.at_level(logging.WARNING):
-        assert _prompts(tmp_path / "decoder.onnx", cast(Any, cut), cast(Any, None), cast(Any, tokens)) is None
+        assert _prompts(tmp_path / "decoder.onnx", cast(Any, cut), cast(Any, None), cast(Any, tokens)) == []
     assert "it cannot run" in caplog.text
 
 
@@ -125,14 +125,14 @@ def test_tokens_are_tuned_beside_prompts_and_published_alone_where_plans_cannot_
         return stepping
 
     tuned = Tuned(*cast(Any, ["plan", *[None] * 5]))
-    checked: Any = SimpleNamespace(refined="checked plan", tokens=4)
+    checked: Any = SimpleNamespace(refined="checked plan", tokens=4, worthwhile=lambda parts, _: parts)
     monkeypatch.setattr(_Making, "_plans", told("tokens", (None, tuned, None)))
     monkeypatch.setattr(_Making, "for_prompts", told("prompts", checked))
     monkeypatch.setattr(CheckedPlan, "of", lambda *_: checked)
     monkeypatch.setattr(_Making, "_joined", fails(CompileError("two plans have different code")))
     monkeypatch.setattr(_Making, "_published", lambda _self, _found, best, _runner: best.refined)
     with caplog.at_level(logging.WARNING):
-        published: Any = own.tuned_with(own)
+        published: Any = own.tuned_with([own])
     assert published == "checked plan"
     assert steps == ["prompts", "tokens"]
     assert "two plans have different code" in caplog.text
@@ -148,7 +148,7 @@ def test_prompts_round_to_8_bits_where_the_users_bound_leaves_room_for_it(
     """If the file is wrong then, to 16 bits alone."""
     bits, own, steps = {Precision.PERMITTED: "8", Precision.PERMITTED_WORDS: "16"}, making(), list[str]()
     own = replace(own, config=cast(Any, SimpleNamespace(**bounded(bound, measure))))
-    checked: Any = SimpleNamespace(refined="checked plan", tokens=4)
+    checked: Any = SimpleNamespace(refined="checked plan", tokens=4, worthwhile=lambda parts, _: parts)
 
     def for_prompts(of: _Making) -> object:
         steps.append(bits[of.heeded])
@@ -160,7 +160,7 @@ def test_prompts_round_to_8_bits_where_the_users_bound_leaves_room_for_it(
     monkeypatch.setattr(CheckedPlan, "of", lambda *_: checked)
     monkeypatch.setattr(_Making, "_joined", fails(CompileError("it is 3 off")))
     monkeypatch.setattr(_Making, "_published", lambda _self, _found, best, _runner: best.refined)
-    published: Any = own.tuned_with(own)
+    published: Any = own.tuned_with([own])
     assert published == "checked plan"
     assert steps == tried
 
@@ -192,12 +192,71 @@ def test_a_joined_file_that_is_wrong_is_not_staged(monkeypatch: pytest.MonkeyPat
     wrong: Any = SimpleNamespace(status=Status.WRONG_RESULT, message="it is 3 off")
     monkeypatch.setattr(compilation, "judged_file", lambda *_: wrong)
     with pytest.raises(CompileError, match="it is 3 off"):
-        own._joined(first, first)
+        own._joined(first, [first])
     assert dropped == [own.output]
     wrong.status = Status.OK
-    run: Any = own._joined(first, first)
+    run: Any = own._joined(first, [first])
     assert run is wrong
     assert dropped == [own.output]
+
+
+def test_a_file_that_is_wrong_with_plans_for_short_parts_has_that_for_the_longest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried, own = list[list[str]](), making()
+
+    def joined(_: _Making, __: str, parts: list[str]) -> str:
+        tried.append(parts)
+        if "short" in parts:
+            raise CompileError("it is 3 off")
+        return "run"
+
+    monkeypatch.setattr(_Making, "_joined", joined)
+    with caplog.at_level(logging.WARNING):
+        found: Any = own._joined_with(cast(Any, "first"), cast(Any, ["short", "long"]))
+    assert found == ("run", ["long"])
+    assert tried == [["short", "long"], ["long"]]
+    assert "short prompts take longer, as the file is wrong otherwise: it is 3 off" in caplog.text
+    with pytest.raises(CompileError, match="it is 3 off"):
+        own._joined_with(cast(Any, "first"), cast(Any, ["short"]))
+
+
+def part_plan(tokens: int, seconds: float | None) -> CheckedPlan:
+    """A plan for parts of so many tokens, which takes so long."""
+    value = SimpleNamespace(name="rows", type=SimpleNamespace(shape=(tokens,)))
+    imported: Any = SimpleNamespace(graph=SimpleNamespace(outputs=[value]), caches=[SimpleNamespace(output="rows")])
+    refined: Any = SimpleNamespace(plan=SimpleNamespace(measured=seconds))
+    return CheckedPlan(imported, refined, cast(Any, None))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kept"),
+    [
+        ({16: 4.0, 32: 6.5, 128: 20.0}, [16, 32, 128]),
+        ({16: 4.0, 32: 7.8, 128: 20.0}, [16, 128]),
+        ({16: 15.5, 32: 16.0, 128: 20.0}, [32, 128]),
+        ({16: 19.5, 32: 19.5, 128: 20.0}, [128]),
+    ],
+)
+def test_plans_for_short_parts_are_kept_where_they_save_time(seconds: dict[int, float], kept: list[int]) -> None:
+    """Beside those for longer parts and single tokens, each of which takes 1."""
+    parts = [part_plan(*each) for each in seconds.items()]
+    assert [plan.tokens for plan in part_plan(1, 1.0).worthwhile(parts, 0.95)] == kept
+
+
+def test_plans_for_short_parts_read_weights_as_the_longest_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, plans = list[tuple[Any, bool]](), iter(["long", None, "short"])
+
+    def for_prompts(of: _Making) -> Any:
+        made.append((of.beside, of.follows))
+        return next(plans)
+
+    monkeypatch.setattr(_Making, "for_prompts", for_prompts)
+    found: Any = _part_plans([making()] * 3, Precision.F32)
+    assert found == ["short", "long"]
+    assert made == [(None, False), ("long", True), ("long", True)]
+    plans = iter([None])
+    assert _part_plans([making()] * 3, Precision.F32) == []
 
 
 def test_an_import_that_fails_tells_of_lengths_that_an_encoder_gave(

@@ -75,13 +75,16 @@ def cut(path: Path, given: OpenShapes, folder: Path) -> CutFile:
     return cutting.file
 
 
-def imported(decoder: Decoder, folder: Path, *, prompts: bool = False) -> ImportedModel:
-    """A decoder for any number of positions, without its caches; with several tokens a call for ``prompts``."""
+def imported(decoder: Decoder, folder: Path, *, tokens: int = 0) -> ImportedModel:
+    """A decoder for any number of positions, without its caches; with several ``tokens`` a call, if any."""
     path = folder / "decoder.onnx"
     onnx.save(decoder.model(), path)
     file = cut(path, {}, folder / "cut")
-    if prompts:
-        file = cut(path, file.cut.prompt, folder / "prompt")
+    if tokens:
+        shapes_of = {
+            name: (shape[0], tokens) if len(shape) == 2 else shape for name, shape in file.cut.prompts[0].items()
+        }
+        file = cut(path, shapes_of, folder / "prompt")
     (least,) = {size.least for shape in file.cut.shapes.values() for size in shape if isinstance(size, SizeRange)}
     fit = Fit.of([Symbol("positions", least, decoder.positions)])
     models = []

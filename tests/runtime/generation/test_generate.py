@@ -12,6 +12,7 @@ from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.generation.generate import generate
 from sartor.runtime.runs.interface import NodeArg
+from sartor.runtime.runs.part_sizes import PartSizes
 from sartor.runtime.session import Session
 
 VOCABULARY = 7
@@ -22,7 +23,7 @@ class Decoder:
     """Its likeliest token is the one after the token that was given; it keeps no more than so many positions."""
 
     most_positions = ROOM
-    prompt_tokens, least_prompt_tokens = 0, 0
+    prompt_tokens, prompt_parts = 0, PartSizes({})
 
     def __init__(self) -> None:
         self.cached_positions = 0
@@ -51,7 +52,7 @@ class Decoder:
 class PromptDecoder(Decoder):
     """It takes four tokens of a prompt, too."""
 
-    prompt_tokens, least_prompt_tokens = 4, 2
+    prompt_tokens, prompt_parts = 4, PartSizes({4: 2})
 
     def __init__(self) -> None:
         super().__init__()

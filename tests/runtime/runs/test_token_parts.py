@@ -9,6 +9,7 @@ import pytest
 
 from sartor.errors import DeviceError, UsageError
 from sartor.runtime.driver.signature import Array, Signature, TensorSpec
+from sartor.runtime.runs.part_sizes import PartSizes
 from sartor.runtime.runs.token_parts import TokenParts
 
 _PART, _MOST = 6, 20
@@ -54,7 +55,7 @@ class Decoder:
         return [known[name] for name in output_names or known]
 
 
-PARTS = TokenParts(signature(1), signature(_PART), _PART, 2)
+PARTS = TokenParts(signature(1), signature(_PART), PartSizes({_PART: 2}))
 
 
 def feeds(tokens: Sequence[int], held: int = 0) -> dict[str, Array]:
@@ -75,7 +76,7 @@ def test_outputs_of_tokens_are_those_of_one_after_another(count: int, calls: lis
 
 def test_an_output_without_tokens_is_that_of_the_last_one_which_nothing_follows() -> None:
     decoder = Decoder()
-    parts = TokenParts(signature(1), signature(_PART), _PART, 2)
+    parts = TokenParts(signature(1), signature(_PART), PartSizes({_PART: 2}))
     for begin, count in ((0, 8), (8, 2)):
         tokens = list(range(begin, begin + count))
         found = parts.run(decoder, ["last", "sums"], parts.arrays(feeds(tokens, begin)))
@@ -110,7 +111,7 @@ def test_other_runs_are_left_alone() -> None:
 
 @pytest.mark.parametrize(("least", "calls"), [(2, [6, 6]), (4, [6, 1, 1, 1]), (6, [6, 1, 1, 1])])
 def test_a_rest_of_few_tokens_goes_one_by_one(least: int, calls: list[int]) -> None:
-    decoder, parts = Decoder(), TokenParts(signature(1), signature(_PART), _PART, least)
+    decoder, parts = Decoder(), TokenParts(signature(1), signature(_PART), PartSizes({_PART: least}))
     parts.run(decoder, ["sums"], feeds(range(9)))
     assert decoder.calls == calls
 
@@ -126,3 +127,17 @@ def test_what_is_behind_a_token_of_a_part_is_its_row_alone() -> None:
     row, same = PARTS.behind(["sums", "last"], [sums, last], 3)
     assert row.tolist() == [[[2.0]]]
     assert same is last
+
+
+def test_tokens_are_taken_by_parts_of_several_sizes() -> None:
+    decoder, tokens = Decoder(), list(range(1, 12))
+    parts = TokenParts(signature(1), signature(_PART), PartSizes({3: 1.5, _PART: 2.0}))
+    (found,) = parts.run(decoder, ["sums"], parts.arrays(feeds(tokens)))
+    np.testing.assert_array_equal(found[0, :, 0], np.cumsum(tokens))
+    assert (decoder.held, decoder.calls) == (tokens, [6, 6])
+    assert parts.arrays(feeds(tokens[:3])) == {}
+    assert parts.check(feeds(tokens[:3]), 2) == 3
+    decoder = Decoder()
+    # What has no axis of tokens is right behind whole parts alone.
+    parts.run(decoder, ["last"], feeds(tokens))
+    assert decoder.calls == [6, 3, 1, 1]

@@ -48,7 +48,7 @@ def test_inputs_without_a_name_of_tokens_have_the_positions_of_a_call(make: Any)
     assert len(growing) == (1 if make is stacked else 2)
     cut = cut_caches(model, growing, {})
     assert cut.sources[0].startswith("positions=1..")
-    assert not cut.prompt
+    assert not cut.prompts
 
 
 @pytest.mark.parametrize("dims", [("sequence", DEPTH), (1, DEPTH), (DEPTH,)])
