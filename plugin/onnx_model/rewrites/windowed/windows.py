@@ -209,7 +209,8 @@ def _trimmed(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     if node.op_type not in _WINDOWED:
         return None
     window, output = window_of(node, editor), editor.shape(node.output[0])
-    if window is None or output is None:
+    # Attributes that contradict the operands leave a shape of another rank, which is refused later.
+    if window is None or output is None or len(output) != len(window.sizes) + 2:
         return None
     unread = [window.unread(axis) if output[axis + 2] == 1 else 0 for axis in range(len(window.sizes))]
     if max(unread) <= 0:
