@@ -223,6 +223,24 @@ def test_images_are_enlarged_for_any_size(tmp_path: Path) -> None:
         assert relative_error(session.run(None, feeds), reference(feeds)) < 1e-5, (batch, height, width)
 
 
+def test_an_enlarged_image_may_have_no_pixels(tmp_path: Path) -> None:
+    """Its kernel divides by the width of the result, by which a processor stops if it is zero."""
+    build = Builder()
+    small = build.op("Relu", "r0", build.op("Conv", "small", "x", build.weight(20, 3, 3, 3)))
+    scales = build.constant(np.array([1, 1, 2, 2], np.float32))
+    settings = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
+    build.op("Relu", "y", build.op("Resize", "large", small, "", scales, **settings))
+    model = named(build.model([("x", [1] * 4)], [("y", [1] * 4)]), {"x": [1, 3, 8, "width"], "y": [1, 20, "h", "w"]})
+    path = saved(model, tmp_path / "model.onnx")
+    graph, given = opened(path, [Symbol("width", 2, 57)], lambda sizes: {"x": (1, 3, 8, sizes["width"])})
+    network = fused(graph, 0)
+    assert network.routines["large"] == "open_join"
+    session = network.session(given, tmp_path / "model.vmfb")
+    (found,) = session.run(None, {"x": np.ones((1, 3, 8, 2), np.float32)})
+    assert found.shape == (1, 20, 12, 0)
+    assert wrong_sizes(session, path, [(1, 8, 3), (1, 8, 57)]) == []
+
+
 def test_rows_that_are_read_behind_their_product_and_few_elements_are_right_for_any_size(tmp_path: Path) -> None:
     """Joined rows that a product is added to lie in memory as a whole; fewer elements than a vector has are turned."""
     build = Builder()

@@ -79,7 +79,8 @@ class OpenJoin(PartitionedKernel):
         if self.across is None:
             asm.repeat(*rows, 1, lambda number: row(number, [number] * len(self.parts)))
             return
-        (first, end), across = rows, asm.size(self.across)
+        # Images without pixels have no rows, but their ends are computed, and a processor stops at a division by zero.
+        (first, end), across = rows, asm.maximum(asm.size(self.across), 1)
 
         def line(number: Index) -> None:
             begin = asm.times(across, number)
