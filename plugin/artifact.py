@@ -118,6 +118,7 @@ class SeveralArtifact:
         rejections: of each plan, why routines do not support layers, by task.
         layers: of each plan, what comparing its layers says; empty if they were not to be compared.
         weights: the .irpa beside it, if the weights are not inside.
+        sizes: of a file for any size the ranges, and where they are from, one line each.
     """
 
     path: Path
@@ -130,6 +131,7 @@ class SeveralArtifact:
     rejections: tuple[tuple[Rejection, ...], ...]
     layers: tuple[str, ...]
     weights: Path | None = None
+    sizes: tuple[str, ...] = ()
 
     @property
     def plan_set(self) -> PlanSet:

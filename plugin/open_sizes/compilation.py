@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.artifact import Artifact
 from sartor.config import CompileConfig
-from sartor.costing.layer_costs import load_search
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import CompileError, DisturbedError, InfeasibleError, SartorError, UnsupportedModelError, UsageError
-from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.kept_import import forgotten_if_wrong
 from sartor.frontend.loading import open_workspace
 from sartor.frontend.target_check import runs_here
@@ -22,8 +20,8 @@ from sartor.onnx_model.states.cut_caches import CutModel
 from sartor.onnx_model.states.open_positions import POSITIONS
 from sartor.open_sizes.caches import CutFile, cut_file, open_file
 from sartor.open_sizes.calls import CallLog
-from sartor.open_sizes.checking import checking_thresholds, sized_nets, with_least
 from sartor.open_sizes.importing import OpenImport, check_open, import_open
+from sartor.open_sizes.plans import judge_of, replayed_net, tuned_plans
 from sartor.open_sizes.prompts import CheckedPlan, judged_file, sees_no_later_tokens
 from sartor.open_sizes.sized_nets import SizedNets
 from sartor.open_sizes.thresholds import Threshold, thresholds_of
@@ -33,17 +31,15 @@ from sartor.policies import Precision, StatePolicy
 from sartor.precision.permitted_rounding import heeding_permissions
 from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.bench import Bench
-from sartor.profiling.compilation.candidacy import Candidacy, find_variants
+from sartor.profiling.compilation.candidacy import Candidacy
 from sartor.profiling.compilation.outputs import check_files, publish_best
-from sartor.profiling.compilation.tuned_network import Tuned, tune_network
+from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.profiling.publisher import Publisher, stage_files
 from sartor.profiling.refinement import Refined
-from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.reference.tolerance import MOST_BY_ITSELF
-from sartor.samples.checked_samples import checked_samples
 from sartor.settings.size_range import OpenShapes, SizeRange
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.kept.values import KeptValues
@@ -148,19 +144,7 @@ def compile_open(
             check_plan(plan, config.target, config.fixed)
             config = config.for_plan(plan.threads, precision_of(plan))
         bench = Bench(pool, directory, store, time, progress)
-        cut = _cut(model, opened, bench)
-        if cut is not None:
-            check_files(model, output, config, publication.others, cut.external)
-            if config.calibration is not None:
-                raise UsageError("--calibration gives samples of single calls, and the model has caches; leave it out")
-            source, shapes = cut.path, cut.cut.shapes
-            config = replace(config, states=(), finds_states=False, shapes={})
-        else:
-            source, shapes = model, opened.shapes
-            config = config.without_states("for any size")
-        found = _imported(source, shapes, cut, config, bench, opened.log)
-        check_open(found.model)
-        check_files(model, output, config, publication.others, found.model.external)
+        found, config, cut = opened_model(model, output, replace(opened, base=config), bench, publication.others)
         sources = cut.cut.sources if cut is not None else opened.sources or tuple(map(str, found.symbols))
         making = _Making(found, config, bench, output, publication, sources)
         # Further sizes are imported where they are checked.
@@ -171,6 +155,37 @@ def compile_open(
             if plan is not None:
                 return making.replayed(plan)
             return making.tuned_with(_prompts(model, cut.cut, opened.base.importing.states, making))
+
+
+def opened_model(
+    model: Path, output: Path, opened: OpenConfig, bench: Bench, others: Mapping[str, Path]
+) -> tuple[OpenImport, CompileConfig, CutFile | None]:
+    """Import a model for any size.
+
+    Args:
+        model: ONNX file.
+        output: path of the .vmfb.
+        opened: settings.
+        bench: what plans are made with.
+        others: what else is written, by the option that names it.
+
+    Returns:
+        The model, the settings for what was imported, and its file without caches, if it has some.
+    """
+    config, cut = opened.base, _cut(model, opened, bench)
+    if cut is not None:
+        check_files(model, output, config, others, cut.external)
+        if config.calibration is not None:
+            raise UsageError("--calibration gives samples of single calls, and the model has caches; leave it out")
+        source, shapes = cut.path, cut.cut.shapes
+        config = replace(config, states=(), finds_states=False, shapes={})
+    else:
+        source, shapes = model, opened.shapes
+        config = config.without_states("for any size")
+    network = _imported(source, shapes, cut, config, bench, opened.log)
+    check_open(network.model)
+    check_files(model, output, config, others, network.model.external)
+    return network, config, cut
 
 
 def _imported(
@@ -406,7 +421,7 @@ class _Making:
 
     def _judge(self, recipe: Recipe, runner: SizedNets) -> SizedNets:
         """What checks the file of a plan, whose layers may change their code with the size."""
-        return checking_thresholds(self._thresholds(recipe), runner, self.opened, self._config, self.bench)
+        return judge_of(recipe, runner, self.opened, self._config, self.bench)
 
     def _thresholds(self, recipe: Recipe) -> list[Threshold]:
         """Where layers of a plan change their code."""
@@ -419,20 +434,9 @@ class _Making:
 
     def _plans(self) -> tuple[Candidacy, Tuned, SizedNets]:
         """Select plans, and run them."""
-        load_search(self.bench.store, self.config.target, self.config.search)
-        config, bench = self._config, self.bench
-        opened, least = self.opened, list[ImportedModel]()
-        if config.precision.types:
-            opened, *least = with_least(self.opened, config, bench)
-        # Definitions take long with the largest sizes.
-        _, small = opened.others[-1]
-        forms = {} if self.beside is None else self.beside.forms(opened.model)
-        candidacy = find_variants(opened.model, config, bench, rewritten=small, sized=least, forms=forms)
-        if self.follows:
-            candidacy = replace(candidacy, follows=True).of(candidacy.candidates)
-        runner = sized_nets(candidacy.calibration.samples, opened, config, bench, self.cached)
-        tuned = tune_network(replace(candidacy, begun=runner), config, bench, self.output.parent, whole=False)
-        return candidacy, tuned, runner
+        forms = {} if self.beside is None else self.beside.forms(self.opened.model)
+        folder = self.output.parent
+        return tuned_plans(self.opened, self._config, self.bench, folder, self.cached, forms, follows=self.follows)
 
     def _tuned_artifact(self, found: Candidacy, refined: Refined, run: NetRun, runner: SizedNets) -> Artifact:
         made = self._artifact(refined.plan, run, runner)
@@ -451,10 +455,7 @@ class _Making:
             UsageError: if the plan was made for another model or other ranges.
             CompileError: if the outputs are wrong.
         """
-        model, config, bench = self.opened.model, self.config, self.bench
-        found = replay(plan, model, config.planning, config.dump_directory)
-        samples = checked_samples(model, config.calibration, bench.pool, narrow=config.error_budget.narrow)
-        runner = sized_nets(samples, replace(self.opened, model=found.imported), config, bench, self.cached)
+        found, runner = replayed_net(plan, self.opened, self.config, self.bench, self.cached)
         runner = self._judge(found.recipe, runner)
         run = Publisher(runner.builder, runner, self.output, self.publication).publish(found.recipe)
         if run.status is not Status.OK:

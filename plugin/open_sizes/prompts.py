@@ -12,17 +12,16 @@ from onnx import helper
 
 from sartor.codegen.ir.packing import Packing
 from sartor.config import CompileConfig
-from sartor.errors import CompileError, SartorError
+from sartor.errors import SartorError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.states import cache_pairs
 from sartor.onnx_model.reading.load import read_model
 from sartor.onnx_model.states.call_sizes import inputs_of, is_mask
 from sartor.onnx_model.states.cut_caches import CutModel
+from sartor.open_sizes.plans import best_checked
 from sartor.open_sizes.sized_nets import SizedNets
-from sartor.planning.recipe import Recipe
 from sartor.profiling.builder import Build
 from sartor.profiling.compilation.bench import Bench
-from sartor.profiling.compilation.outputs import publish_best
 from sartor.profiling.compilation.tuned_network import Tuned
 from sartor.profiling.refinement import Refined
 from sartor.reference.trusted.reference_model import ReferenceModel
@@ -35,7 +34,6 @@ from sartor.runtime.runs.part_sizes import PartSizes
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
 from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.networks.prompts_job import WeightedNetwork, build_prompts, calls_of
-from sartor.tuning.records.measurement import Status
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.protocol import WorkerError
 
@@ -68,7 +66,7 @@ class CheckedPlan:
         Raises:
             CompileError: if none is.
         """
-        refined, _ = publish_best(tuned.refined, tuned.refiner, lambda recipe: _checked(recipe, tuned, runner))
+        refined, _ = best_checked(tuned, runner)
         return CheckedPlan(imported, refined, runner)
 
     @property
@@ -152,15 +150,6 @@ def _content(array: Array) -> Content:
     """What tells an array from others."""
     held = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return array.dtype.str, array.shape, hashlib.sha256(held.data).digest()
-
-
-def _checked(recipe: Recipe, tuned: Tuned, runner: SizedNets) -> NetRun:
-    """The judged run of a plan in a module of its own."""
-    try:
-        (build,) = tuned.builder.build([recipe])
-    except CompileError as error:
-        return NetRun(Status.COMPILE_FAILED, message=str(error))
-    return runner.judged(build)
 
 
 def judged_file(plan: CheckedPlan, further: Sequence[CheckedPlan], files: NetFiles) -> NetRun:

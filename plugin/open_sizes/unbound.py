@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from sartor.artifact import Artifact
@@ -41,6 +42,14 @@ def compile_unbound(
         UnboundSizesError: if there are no bounds, or no file for any size is made with these settings.
         SartorError: as ``compile_open``.
     """
+    with bounded(unbound, config, log) as opened:
+        return compile_open(model, output, opened, progress, whole, plan)
+
+
+@contextmanager
+def bounded(unbound: UnboundSizesError, config: CompileConfig, log: CallLog | None) -> Iterator[OpenConfig]:
+    """The settings with the bounds of a refusal, with which failures are explained; arguments and errors are those of
+    ``compile_unbound``."""
     bounds = unbound.bounds
     bounded = {} if bounds is None else bounds.shapes
     shapes: dict[str, tuple[int | SizeRange, ...]] = {**config.shapes, **bounded}
@@ -51,7 +60,7 @@ def compile_unbound(
     except UsageError:
         raise unbound from None
     try:
-        return compile_open(model, output, opened, progress, whole, plan)
+        yield opened
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{unbound}; nor can a file for any size be made, as by {named}: {error}") from None
 

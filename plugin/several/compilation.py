@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from sartor.artifact import SeveralArtifact
@@ -20,14 +21,15 @@ from sartor.errors import UsageError
 from sartor.frontend.states import state_pairs
 from sartor.frontend.target_check import check_target
 from sartor.profiling.builder import Build
+from sartor.profiling.compilation.made_plan import Made, MakePlan, PlanTask
 from sartor.profiling.compilation.outputs import check_files
 from sartor.profiling.publisher import stage_files
 from sartor.profiling.verdicts import refusal
 from sartor.progress import Progress, silent
 from sartor.publishing import Publication, part_of
 from sartor.runtime.manifest import Manifest
-from sartor.several.file_manifest import Made, manifest_of, part_manifest
-from sartor.several.making import replayed_plan, tuned_plan
+from sartor.several.file_manifest import manifest_of, part_manifest
+from sartor.several.making import made_plan
 from sartor.several.places import Place, open_places
 from sartor.several.settings import SeveralConfig, Shapes, shapes_text
 from sartor.tuning.networks.build_job import NetFiles, SplitNetwork
@@ -48,6 +50,7 @@ def compile_several(
     progress: Progress = silent,
     plans: PlanSet | None = None,
     whole: Publication | None = None,
+    make: MakePlan | None = None,
 ) -> SeveralArtifact:
     """Write the best plans of a model for each target and shape as one module.
 
@@ -58,10 +61,12 @@ def compile_several(
         progress: told about every step.
         plans: built in place of tuning; one for each target and shape.
         whole: what the module is published with; by default it is published alone.
+        make: makes each plan; by default for the shapes of its settings.
 
     Raises:
         SartorError: one of its subclasses, by the kind of failure.
     """
+    make = make or partial(made_plan, shapes=several.shapes)
     external = several.base.external_weights
     base = replace(several.base, external_weights=None)
     if len(several.shapes) > 1 or len({target.device for target in several.targets}) > 1:
@@ -80,13 +85,9 @@ def compile_several(
             bench = place.bench(len(made), 1 / (len(targets) * len(several.shapes)), progress)
             dumped = folder_of_plan(base.dump_directory, len(made))
             config = replace(place.config, shapes=dict(shapes), dump_directory=dumped)
-            if saved is None:
-                elsewhere = place.machines.are_elsewhere
-                tuned = tuned_plan(model, output, config, bench, written, shapes=several.shapes, elsewhere=elsewhere)
-                made.append(tuned)
-            else:
-                plan = saved[str(target), _key(shapes)]
-                made.append(replayed_plan(model, output, plan, config, bench, written))
+            task = PlanTask(model, output, config, bench, written, elsewhere=place.machines.are_elsewhere)
+            plan = None if saved is None else saved[str(target), _key(shapes)]
+            made.append(make(task, plan))
         manifest = manifest_of(made, external)
         files = _joined(made, manifest, places[str(targets[0])], external, progress)
         staged = stage_files(files, output, external, publication)

@@ -3,47 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.candidates import Rejection
 from sartor.codegen.linking.several.level import level_of
-from sartor.frontend.imported_model import ImportedModel
-from sartor.planning.recipe import Recipe
 from sartor.policies import ModuleHeader
-from sartor.profiling.network_runner import NetRunner
+from sartor.profiling.compilation.made_plan import Made
 from sartor.runtime.manifest import SEVERAL_FORMAT, STATES_FORMAT, Manifest
 from sartor.runtime.segments.record import part_name
 from sartor.runtime.several.record import Alternative
-from sartor.several.settings import Shapes
-from sartor.tuning.networks.profile_job import NetRun
-from sartor.tuning.records.plan import Plan
-
-
-@dataclass(frozen=True)
-class Made:
-    """A plan of the file.
-
-    Attributes:
-        target: what it is for.
-        shapes: that bind the inputs' dynamic dimensions.
-        imported: the model, with the shapes that it is for.
-        recipe: the plan with its code.
-        plan: the same with measured times.
-        run: beside the reference, judged; None if it was not run.
-        runner: runs modules of this model; None if no machine at hand runs the target.
-        rejections: why routines do not support layers, by task.
-    """
-
-    target: Target
-    shapes: Shapes
-    imported: ImportedModel
-    recipe: Recipe
-    plan: Plan
-    run: NetRun | None = None
-    runner: NetRunner | None = None
-    rejections: tuple[Rejection, ...] = ()
 
 
 def manifest_of(made: Sequence[Made], weights: Path | None) -> Manifest:
@@ -95,5 +63,5 @@ def _with(manifest: Manifest, alternatives: Sequence[Alternative]) -> Manifest:
         levels=tuple(dict.fromkeys(alternative.level for alternative in alternatives)),
         features=(),
         alternatives=(replace(first, plan={}, network={}), *alternatives[1:]),
-        format=STATES_FORMAT if manifest.states else SEVERAL_FORMAT,
+        format=max(manifest.format, STATES_FORMAT if manifest.states else SEVERAL_FORMAT),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from sartor.precision.compensation.compensated_weights import compensated_as
 from sartor.profiling.builder import Builder
 from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.candidacy import Candidacy, find_variants
+from sartor.profiling.compilation.made_plan import Made, PlanTask
 from sartor.profiling.compilation.outputs import check_files, publish_best
 from sartor.profiling.compilation.plan_choice import predicted_recipe
 from sartor.profiling.compilation.tuned_network import Tuned, tune_network
@@ -28,7 +29,6 @@ from sartor.profiling.replay import replay
 from sartor.profiling.verdicts import budget_of_model, refusal
 from sartor.samples.checked_samples import check_measure, checked_samples
 from sartor.samples.sample_sets import check_shapes
-from sartor.several.file_manifest import Made
 from sartor.several.settings import Shapes, shapes_text
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.networks.profile_job import NetRun
@@ -39,33 +39,26 @@ from sartor.tuning.selection.problem.cost import Objective
 _LOG = logging.getLogger(__name__)
 
 
-def tuned_plan(
-    model: Path,
-    output: Path,
-    config: CompileConfig,
-    bench: Bench,
-    others: Mapping[str, Path],
-    *,
-    shapes: Sequence[Shapes] = (),
-    elsewhere: bool = False,
-) -> Made:
+def made_plan(task: PlanTask, saved: Plan | None, shapes: Sequence[Shapes]) -> Made:
+    """The plan for the shapes of its settings; ``shapes`` are those of all plans of the file."""
+    return tuned_plan(task, shapes) if saved is None else replayed_plan(task, saved)
+
+
+def tuned_plan(task: PlanTask, shapes: Sequence[Shapes] = ()) -> Made:
     """Tune one plan, or predict it if no machine at hand runs its target.
 
     Args:
-        model: ONNX file.
-        output: path of the .vmfb.
-        config: settings of this plan.
-        bench: what plans are made with.
-        others: what else is written, by the option that names it.
+        task: what it is made of.
         shapes: those of all plans of the file, which the samples have to fit.
-        elsewhere: whether other machines measure, which run the target.
     """
-    is_measured = elsewhere or runs_here(config.target)
+    config, bench, output = task.config, task.bench, task.output
+    is_measured = task.elsewhere or runs_here(config.target)
     if not is_measured:
         check_predictable(config.planning)
-    imported = import_network(model, config.importing, bench.pool, bench.progress, bench.directory, bench.time.end)
+    importing = config.importing
+    imported = import_network(task.model, importing, bench.pool, bench.progress, bench.directory, bench.time.end)
     bench.imported.append(imported)
-    check_files(model, output, config, others, imported.external)
+    check_files(task.model, output, config, task.others, imported.external)
     if config.calibration is not None:
         check_shapes(imported, config.calibration, shapes)
     with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
@@ -84,21 +77,20 @@ def tuned_plan(
     )
 
 
-def replayed_plan(
-    model: Path, output: Path, plan: Plan, config: CompileConfig, bench: Bench, others: Mapping[str, Path]
-) -> Made:
-    """A saved plan with its code, which is not measured; ``others`` is what else is written, by option.
+def replayed_plan(task: PlanTask, plan: Plan) -> Made:
+    """A saved plan with its code, which is not measured.
 
     Raises:
         UsageError: if the plan was made for another model, target or version.
         CompileError: if its outputs are wrong.
         LimitError: if they exceed the user's error bound.
     """
+    config, bench = task.config, task.bench
     check_plan(plan, config.target, config.fixed)
     config = config.for_plan(plan.threads, precision_of(plan))
     importing = replace(config.importing, named=tuple(layer.layer for layer in plan.layers), exponents=plan.exponents)
-    imported = import_network(model, importing, bench.pool, bench.progress, bench.directory)
-    check_files(model, output, config, others, imported.external)
+    imported = import_network(task.model, importing, bench.pool, bench.progress, bench.directory)
+    check_files(task.model, task.output, config, task.others, imported.external)
     found = replay(plan, imported, config.planning, config.dump_directory)
     budget = config.error_budget
     samples = checked_samples(found.imported, config.calibration, bench.pool, narrow=budget.narrow)

@@ -42,11 +42,13 @@ class SeveralConfig:
         base: settings that all plans share; its target and shapes do not count.
         targets: CPU levels of one instruction set, and GPUs.
         shapes: shapes of the inputs, the first of which stock tools get by default.
+        is_open: whether each plan is for any size in some ranges; then ``shapes`` has one element without inputs.
     """
 
     base: CompileConfig
     targets: tuple[Target, ...]
     shapes: tuple[Shapes, ...] = field(default_factory=lambda: ({},))
+    is_open: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings.
@@ -77,7 +79,7 @@ class SeveralConfig:
             )
         if self.base.pareto is not None:
             raise UsageError("a Pareto front is of one plan; ask for that of each target and shape by itself")
-        if self.base.objective is Objective.REGRET:
+        if self.base.objective is Objective.REGRET and not self.is_open:
             raise UsageError(
                 f"--objective {Objective.REGRET} is about one plan for any size, and several plans are asked for; give "
                 "a range of sizes, as --shape x=1..8,16, or leave the objective out"

@@ -78,8 +78,9 @@ class Alternative:
 
     @property
     def shapes(self) -> str:
-        """The inputs' shapes in words."""
-        return " ".join(f"{spec.name}={','.join(map(str, spec.shape))}" for spec in self.inputs)
+        """The inputs' shapes in words, with question marks for sizes that callers choose."""
+        sizes = {spec.name: ("?" if size is None else str(size) for size in spec.shape) for spec in self.inputs}
+        return " ".join(f"{name}={','.join(shape)}" for name, shape in sizes.items())
 
 
 def check_alternatives(

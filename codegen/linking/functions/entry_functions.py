@@ -17,6 +17,7 @@ MANIFEST_KEY = "sartor.manifest"
 BOUND_SUFFIX = "$bound"
 _APART_SUFFIX = "$apart"
 _FENCES = ("%wait: !hal.fence", "%signal: !hal.fence")
+NEVER_INLINED = "inlining_policy = #util.inline.never"
 _STUB = 'iree.abi.model = "coarse-fences", iree.abi.stub'
 
 
@@ -78,7 +79,7 @@ def asynchronous(
     )
 
 
-def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) -> str:
+def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str], *, is_public: bool = True) -> str:
     """A function that takes a buffer view for each input and then for each output, writes the latter, and waits."""
     taken = [f"%in{index}" for index in range(len(entry.inputs))]
     filled = [f"%to{index}" for index in range(len(returned))]
@@ -104,8 +105,9 @@ def bound_function(entry: Entry, lines: Sequence[str], returned: Sequence[str]) 
         f"%b{many} = hal.tensor.barrier join({written} : {types}) => %signal : !hal.fence",
     ]
     function, called, _ = computed_apart(symbol, [*taken, *filled], [], computed)
-    heading = f"public @{symbol}({typed_views([*taken, *filled])})"
-    stub = [f"util.func {heading} attributes {{iree.abi.stub}} {{", *called, "util.return", "}"]
+    visibility, attributes = ("public", "iree.abi.stub") if is_public else ("private", NEVER_INLINED)
+    heading = f"{visibility} @{symbol}({typed_views([*taken, *filled])})"
+    stub = [f"util.func {heading} attributes {{{attributes}}} {{", *called, "util.return", "}"]
     return "\n".join([function, *stub])
 
 
@@ -138,7 +140,7 @@ def computed_apart(
     arguments = ", ".join([typed_views(taken), *others]).removeprefix(", ")
     types = ", ".join([*["!hal.buffer_view"] * len(taken), *[I64] * len(numbers), *["!hal.fence"] * len(fences)])
     returned = f"util.return {', '.join(given)} : {results}" if given else "util.return"
-    heading = f"private {name}({arguments}) -> ({results}) attributes {{inlining_policy = #util.inline.never}}"
+    heading = f"private {name}({arguments}) -> ({results}) attributes {{{NEVER_INLINED}}}"
     function = "\n".join([f"util.func {heading} {{", *lines, returned, "}"])
     defined = {0: "", 1: "%given = "}.get(len(given), f"%given:{len(given)} = ")
     call = f"{defined}util.call {name}({', '.join([*taken, *numbers, *fences])}) : ({types}) -> ({results})"
@@ -180,8 +182,7 @@ def _imports(entry: Entry, sizes: OpenSizes) -> Iterator[str]:
 def with_fences(heading: str, inputs: int, outputs: int, attributes: str = "") -> str:
     """The head of a function with coarse fences that takes ``%in0`` and so on, ``%wait`` and ``%signal``."""
     arguments = ", ".join([*(f"%in{index}: !hal.buffer_view" for index in range(inputs)), *_FENCES])
-    never = "inlining_policy = #util.inline.never"
-    return f"util.func {heading}({arguments}) -> ({views(outputs)}) attributes {{{never}{attributes}}}"
+    return f"util.func {heading}({arguments}) -> ({views(outputs)}) attributes {{{NEVER_INLINED}{attributes}}}"
 
 
 def stub_attributes(manifest: str) -> str:

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from sartor.codegen.ir.layer import ENTRY
 from sartor.codegen.linking.functions.entries import Entry
-from sartor.codegen.linking.functions.entry_functions import stub_attributes, synchronous, views, with_fences
+from sartor.codegen.linking.functions.entry_functions import (
+    BOUND_SUFFIX,
+    stub_attributes,
+    synchronous,
+    typed_views,
+    views,
+    with_fences,
+)
 from sartor.codegen.linking.several.level import Level
 
 LEVEL_FUNCTION = f"{ENTRY}$level"
@@ -68,26 +75,47 @@ def choosing_functions(
     inputs, outputs = len(entry.inputs), len(entry.outputs)
     head = with_fences(f"public @{ENTRY}$async", inputs, outputs, stub_attributes(manifest))
     shapes = [*dict.fromkeys(shape for _, shape in choices)]
-    lines = [f"{head} {{", *_sizes(shapes)]
-    if levels:
-        lines.append(f"%level = util.global.load @{_LEVEL} : i32")
+    lines, bodies = [f"{head} {{", *_sizes(shapes)], list[list[str]]()
     for number, level in enumerate(levels or [None]):
-        is_last = number >= len(levels) - 1
-        if not is_last:
-            lines += [
-                f"%number{number} = arith.constant {number} : i32",
-                f"%is_level{number} = arith.cmpi eq, %level, %number{number} : i32",
-                f"cf.cond_br %is_level{number}, ^level{number}, ^worse{number}",
-                f"^level{number}:",
-            ]
+        body = list[str]()
         for index in [*range(1, len(shapes)), 0]:
             own = f"{number}_{index}"
             called = _call(choices[level, shapes[index]], f"%r{own}", inputs, outputs)
             branch = [f"cf.cond_br %is_shape{index}, ^call{own}, ^other{own}", f"^call{own}:"]
-            lines += [*branch, *called, f"^other{own}:"] if index else called
-        if not is_last:
-            lines.append(f"^worse{number}:")
-    return ["\n".join([*lines, "}"]), synchronous(ENTRY, inputs, outputs, manifest)]
+            body += [*branch, *called, f"^other{own}:"] if index else called
+        bodies.append(body)
+    return ["\n".join([*lines, *_by_level(bodies), "}"]), synchronous(ENTRY, inputs, outputs, manifest)]
+
+
+def choosing_bound(entry: Entry, functions: Sequence[str]) -> str:
+    """The function that writes into given buffers, and chooses by the CPU.
+
+    Args:
+        entry: that of any plan.
+        functions: those of the plans that do so, that of the best level first.
+    """
+    names = [f"%in{index}" for index in range(len(entry.inputs) + len(entry.outputs))]
+    types = ", ".join(["!hal.buffer_view"] * len(names))
+    bodies = [[f"util.call @{function}({', '.join(names)}) : ({types}) -> ()", "util.return"] for function in functions]
+    heading = f"util.func public @{ENTRY}{BOUND_SUFFIX}({typed_views(names)}) attributes {{iree.abi.stub}}"
+    return "\n".join([f"{heading} {{", *_by_level(bodies), "}"])
+
+
+def _by_level(bodies: Sequence[Sequence[str]]) -> list[str]:
+    """Lines that go on with those of the level that was chosen, each of which return; the best level's come first."""
+    if len(bodies) == 1:
+        return [*bodies[0]]
+    lines = [f"%level = util.global.load @{_LEVEL} : i32"]
+    for number, body in enumerate(bodies[:-1]):
+        lines += [
+            f"%number{number} = arith.constant {number} : i32",
+            f"%is_level{number} = arith.cmpi eq, %level, %number{number} : i32",
+            f"cf.cond_br %is_level{number}, ^level{number}, ^worse{number}",
+            f"^level{number}:",
+            *body,
+            f"^worse{number}:",
+        ]
+    return [*lines, *bodies[-1]]
 
 
 def _call(function: str, result: str, inputs: int, outputs: int) -> list[str]:

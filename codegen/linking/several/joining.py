@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from sartor.codegen.ir.target import Target
 from sartor.codegen.linking.entry_writer import Writer
 from sartor.codegen.linking.functions.aligned_buffers import align_buffers
 from sartor.codegen.linking.functions.entries import Entry
-from sartor.codegen.linking.functions.entry_functions import asynchronous
+from sartor.codegen.linking.functions.entry_functions import BOUND_SUFFIX, asynchronous, bound_function
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.pieces import Stitching
-from sartor.codegen.linking.several.choosing import Shapes, choosing_functions, level_global
+from sartor.codegen.linking.several.choosing import Shapes, choosing_bound, choosing_functions, level_global
 from sartor.codegen.linking.several.level import Level, best_first
 from sartor.codegen.linking.several.probe import probe_first
 from sartor.codegen.linking.several.variants import with_variants
@@ -87,14 +87,21 @@ def join(parts: Sequence[Part], target: Target, manifest: str, parameters: Param
     """
     levels = best_first([*dict.fromkeys(part.level for part in parts if part.level is not None)])
     pieces: list[str] = []
+    has_bound = len(parts) == max(1, len(levels))
     for part in parts:
         writer = Writer(part.stitching, parameters)
         written = writer.entry(part.entry)
         function = asynchronous(f"private @{part.function}", part.entry, written.lines, written.returned)
         pieces += [*writer.pieces, function]
+        if has_bound:
+            own = replace(part.entry, name=part.function)
+            pieces.append(bound_function(own, written.lines, written.returned, is_public=False))
     attributes, devices = _header(levels, target)
     choices = {(part.level.name if part.level else None, part.shapes): part.function for part in parts}
     functions = choosing_functions(parts[0].entry, [level.name for level in levels], choices, manifest)
+    if has_bound:
+        by_level = sorted(parts, key=lambda part: levels.index(part.level) if part.level else 0)
+        functions.append(choosing_bound(parts[0].entry, [f"{part.function}{BOUND_SUFFIX}" for part in by_level]))
     if states := parts[0].stitching.states:
         inputs = {port.name: port.type for port in parts[0].entry.inputs}
         functions += StatefulCalls(inputs, len(parts[0].entry.outputs), states).texts()

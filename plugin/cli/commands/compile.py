@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sartor.artifact import Artifact, SeveralArtifact
+from sartor.cli.commands.open_levels import compile_open_levels
 from sartor.cli.options.common import existing_file
 from sartor.cli.options.compilation import CompileOptions
 from sartor.cli.options.record import taking
@@ -13,23 +14,26 @@ from sartor.cli.options.used_files import model_files
 from sartor.cli.output.terminal import tuning_progress
 from sartor.cli.tables.compile_summary import show_artifact
 from sartor.cli.tables.several_summary import show_several
+from sartor.codegen.ir.target import Target
 from sartor.config import CompileConfig
 from sartor.errors import UsageError
 from sartor.onnx_model.dynamic.open_bounds import UnboundSizesError
 from sartor.open_sizes.calls import CallLog
 from sartor.open_sizes.compilation import OpenConfig, compile_open
-from sartor.open_sizes.unbound import compile_unbound
+from sartor.open_sizes.unbound import bounded, compile_unbound
 from sartor.pipeline import compile_model, replay_plan
 from sartor.profiling.compilation.outputs import check_beside, check_dumps
 from sartor.progress import Progress
 from sartor.publishing import Publication, check_apart, publication
 from sartor.settings.size_range import OpenShapes
 from sartor.several.compilation import compile_several
-from sartor.several.settings import SeveralConfig
+from sartor.several.settings import SeveralConfig, Shapes
 from sartor.several.switching import compile_switching
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.records.plan_set import PlanSet, load_plans
 from sartor.tuning.selection.problem.cost import Objective
+
+_FIXED = "--sizes is for a file for any size, and all sizes of this model are fixed; leave it out"
 
 
 @taking(CompileOptions)
@@ -43,24 +47,12 @@ def compile_to_vmfb(options: CompileOptions) -> None:
     others = _others(options, len(targets) * len(shapes) if is_several else 0)
     _check_files(existing_file(options.model), options, others, config)
     if is_several:
-        _check_fixed(options, opened)
-        _compile_several(options, SeveralConfig(config, targets, shapes), loaded, others)
+        _compile_several(options, config, (targets, shapes, opened), loaded, others)
         return
     if config.objective is Objective.COLD_LATENCY and options.save_plan is not None:
         raise UsageError("--save-plan is for one plan, and --objective cold+latency makes two; leave one of them out")
     plan = loaded if isinstance(loaded, Plan) else None
     _compile_one(options, config, opened, plan, others)
-
-
-def _check_fixed(options: CompileOptions, opened: OpenShapes | None) -> None:
-    """Make sure that no size is open in a file with several plans."""
-    if opened is not None:
-        raise UsageError(
-            "a range of --shape makes one plan for any size, and several targets or plans make a file of several; name "
-            "one target, or the sizes that occur, as --shape x=1|8,16"
-        )
-    if options.sizes is not None:
-        raise UsageError("--sizes is for one plan for any size, and several are asked for; leave one of them out")
 
 
 def _others(options: CompileOptions, plans: int) -> dict[str, Path]:
@@ -76,9 +68,13 @@ def _others(options: CompileOptions, plans: int) -> dict[str, Path]:
 
 
 def _compile_several(
-    options: CompileOptions, several: SeveralConfig, plans: Plan | PlanSet | None, others: Mapping[str, Path]
+    options: CompileOptions,
+    config: CompileConfig,
+    asked: tuple[tuple[Target, ...], tuple[Shapes, ...], OpenShapes | None],
+    plans: Plan | PlanSet | None,
+    others: Mapping[str, Path],
 ) -> None:
-    """Compile to several plans in one file, and show them."""
+    """Compile to several plans in one file, and show them; ``asked`` is what ``CompileOptions.several`` gives."""
     if isinstance(plans, Plan):
         raise UsageError(
             "--plan names one plan, and several levels, devices or shapes make a file of several; name the file of "
@@ -86,14 +82,41 @@ def _compile_several(
         )
     with publication(others) as new:
         with tuning_progress() as progress:
-            artifact: SeveralArtifact = compile_several(options.model, options.output, several, progress, plans, new)
+            artifact = _several(options, config, asked, plans, progress, new)
         if options.save_plan is not None:
             new.write(options.save_plan, artifact.plan_set.text())
         if options.report is not None:
             from sartor.cli.output.compile_report import write_pages
 
-            write_pages(options.report, artifact, several.base, new)
+            write_pages(options.report, artifact, config, new)
     show_several(artifact, options.json)
+
+
+def _several(
+    options: CompileOptions,
+    config: CompileConfig,
+    asked: tuple[tuple[Target, ...], tuple[Shapes, ...], OpenShapes | None],
+    plans: PlanSet | None,
+    progress: Progress,
+    new: Publication,
+) -> SeveralArtifact:
+    """Compile to a plan for each target and shape, or for each target to one for any size."""
+    model, output, (targets, shapes, opened) = options.model, options.output, asked
+    log = None if options.sizes is None else CallLog(existing_file(options.sizes))
+    if opened is not None:
+        return compile_open_levels(model, output, OpenConfig(config, opened, log), targets, progress, plans, new)
+    if log is not None and len(shapes) > 1:
+        raise UsageError("--sizes is for one plan for any size, and several are asked for; leave one of them out")
+    try:
+        artifact = compile_several(model, output, SeveralConfig(config, targets, shapes), progress, plans, new)
+    except UnboundSizesError as error:
+        if len(shapes) > 1:
+            raise
+        with bounded(error, config, log) as opening:
+            return compile_open_levels(model, output, opening, targets, progress, plans, new)
+    if log is not None:
+        raise UsageError(_FIXED)
+    return artifact
 
 
 def _compile_one(
@@ -137,7 +160,7 @@ def _for_one_size(
     except UnboundSizesError as error:
         return compile_unbound(error, model, output, config, progress, new, plan, calls)
     if calls is not None:
-        raise UsageError("--sizes is for a file for any size, and all sizes of this model are fixed; leave it out")
+        raise UsageError(_FIXED)
     return artifact
 
 

@@ -137,6 +137,8 @@ class CompileOptions:
         if isinstance(loaded, PlanSet) and not (self.target or self.cpu or self.arch or self.shape):
             return (*settings_of(loaded), None)
         targets, shapes = read_targets(self.target, self.cpu, self.arch), read_shape_sets(self.shape)
+        if isinstance(loaded, PlanSet) and isinstance(shapes, Mapping) and not (self.target or self.cpu or self.arch):
+            targets, _ = settings_of(loaded)
         return (targets, ({},), shapes) if isinstance(shapes, Mapping) else (targets, shapes, None)
 
     def config(self, target: Target, shapes: Shapes, threads: int | None) -> CompileConfig:

@@ -42,7 +42,8 @@ def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication
     subjects = []
     each = zip(artifact.manifest.alternatives, artifact.plans, artifact.errors, artifact.rejections, strict=True)
     for alternative, plan, error, rejections in each:
-        shapes = {spec.name: tuple(size or 0 for size in spec.shape) for spec in alternative.inputs}
+        known = {spec.name: tuple(size for size in spec.shape if size is not None) for spec in alternative.inputs}
+        shapes = {spec.name: known[spec.name] for spec in alternative.inputs if known[spec.name] == spec.shape}
         choice = PlanChoice(shapes, device=alternative.device, level=alternative.level)
         subject = with_readable(open_subject(new.place_of(artifact.path), plan, choice), config.database)
         others = {} if error is None else {f"{config.error_measure} error": f"{error:.2g}"}

@@ -63,6 +63,7 @@ def file_rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("model", manifest.model),
         ("devices", ", ".join(manifest.devices)),
         ("levels, the best first", ", ".join(manifest.levels)),
+        ("any size", "\n".join(map(str, manifest.sizes))),
         ("entry", manifest.entry),
         ("versions", f"sartor {manifest.sartor_version}, IREE {manifest.iree_version}"),
     ]

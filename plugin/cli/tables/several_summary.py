@@ -67,6 +67,7 @@ def _summary(artifact: SeveralArtifact) -> dict[str, Any]:
         "size_bytes": artifact.size,
         "weight_bytes": artifact.weight_bytes,
         "weights": None if artifact.weights is None else str(artifact.weights),
+        "sizes": list(artifact.sizes),
         "plans": [
             {
                 "device": alternative.device,
@@ -89,6 +90,7 @@ def _summary(artifact: SeveralArtifact) -> dict[str, Any]:
 def _facts(artifact: SeveralArtifact) -> list[tuple[str, str]]:
     return [
         ("plans", str(len(artifact.plans))),
+        *([("any size", "\n".join(artifact.sizes))] if artifact.sizes else []),
         ("file size", f"{artifact.size / 2**20:.2f} MiB"),
         ("weights", f"{artifact.weight_bytes / 2**20:.2f} MiB, {_where(artifact)}"),
         *([("layers one by one", compared)] if (compared := _compared(artifact)) else []),
@@ -118,7 +120,9 @@ def _error(error: float | None) -> str:
 
 
 def _per_second(each: Alternative, plan: Plan) -> float | None:
-    """Items a second, if the first dimension of the first input is the batch."""
+    """Items a second, if the first dimension of the first input is the batch; not of a file for any size."""
+    if any(None in spec.shape for spec in each.inputs):
+        return None
     shape = each.inputs[0].shape if each.inputs else ()
     batch = shape[0] if shape and shape[0] else 1
     return batch / plan.measured if plan.measured else None

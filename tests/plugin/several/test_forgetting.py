@@ -15,6 +15,7 @@ from sartor.config import CompileConfig
 from sartor.errors import RewriteError
 from sartor.frontend.imported_model import Origin
 from sartor.profiling.compilation.bench import Bench
+from sartor.profiling.compilation.made_plan import PlanTask
 from sartor.several import making, switching
 from sartor.tuning.kept.values import KeptValues
 from sartor.tuning.selection.problem.cost import Objective
@@ -29,7 +30,7 @@ def compiled(folder: Path) -> None:
 
 def of_several(folder: Path) -> None:
     bench = Bench(Mock(), folder, Mock(), Mock(), Mock())
-    making.tuned_plan(Path("m"), folder / "m.vmfb", CompileConfig(), bench, {})
+    making.tuned_plan(PlanTask(Path("m"), folder / "m.vmfb", CompileConfig(), bench, {}))
 
 
 def switched(folder: Path) -> None:
