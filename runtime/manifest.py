@@ -92,9 +92,9 @@ def _check_names(specs: Sequence[TensorSpec]) -> None:
         raise ValueError("two tensors have the same name")
 
 
-def _check_sha256(found: str) -> None:
+def _check_sha256(digest: str) -> None:
     # Without a regular expression, whose first use takes as long as all else that is read here.
-    if len(found) != _SHA256_DIGITS or not set(found) <= _HEXADECIMAL:
+    if len(digest) != _SHA256_DIGITS or not set(digest) <= _HEXADECIMAL:
         raise ValueError("a SHA-256 has 64 hexadecimal digits")
 
 
@@ -226,7 +226,7 @@ class Manifest:
         from sartor.runtime.driver.state import STATEFUL_SUFFIX
 
         kept: tuple[State | Cache, ...] = (*self.states, *self.caches)
-        read, written = {each.input for each in kept}, {each.output for each in kept}
+        read, written = {state.input for state in kept}, {state.output for state in kept}
         read |= {BEFORE} if self.caches else set()
         return Signature(
             self.entry + STATEFUL_SUFFIX,
@@ -300,8 +300,8 @@ class Manifest:
     @property
     def most_positions(self) -> int:
         """Positions that there is room for in caches; 0 without such."""
-        found = self._length if self.caches else None
-        return 0 if found is None else found.most
+        length = self._length if self.caches else None
+        return 0 if length is None else length.most
 
     @property
     def stateful_sizes(self) -> tuple[OpenSize, ...]:
@@ -322,9 +322,9 @@ class Manifest:
         Of several plans, which share threads, that of the one which needs most.
         """
         plans = [alternative.plan or self.plan for alternative in self.alternatives if is_cpu(alternative.device)]
-        found = [plan.get("workers") for plan in plans or [self._later]]
-        known = [each for each in found if isinstance(each, int) and not isinstance(each, bool) and each >= 1]
-        return max(known) if known and len(known) == len(found) else None
+        counts = [plan.get("workers") for plan in plans or [self._later]]
+        known = [count for count in counts if isinstance(count, int) and not isinstance(count, bool) and count >= 1]
+        return max(known) if known and len(known) == len(counts) else None
 
     @property
     def _later(self) -> dict[str, Any]:
@@ -386,7 +386,7 @@ def _read(content: object) -> Manifest:
     """
     fields = Fields(content)
     names = listed(text)
-    found = Manifest(
+    manifest = Manifest(
         model=fields.take("model", text),
         model_sha256=fields.take("model_sha256", checked(text, _check_sha256)),
         entry=fields.take("entry", text),
@@ -414,7 +414,7 @@ def _read(content: object) -> Manifest:
         format=fields.take("format", whole, ONE_DEVICE_FORMAT),
     )
     fields.end()
-    return found
+    return manifest
 
 
 def _finite(text: str) -> float:
@@ -426,9 +426,9 @@ def _finite(text: str) -> float:
 
 
 def _refuse_newer_format(content: object) -> None:
-    found = content.get("format") if isinstance(content, dict) else None
-    if isinstance(found, int) and found > PARTS_FORMAT:
-        raise UsageError(f"the manifest has format {found}, this version reads up to {PARTS_FORMAT}; update sartor")
+    number = content.get("format") if isinstance(content, dict) else None
+    if isinstance(number, int) and number > PARTS_FORMAT:
+        raise UsageError(f"the manifest has format {number}, this version reads up to {PARTS_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -135,11 +135,11 @@ def open_model(
         own, *further = manifest.passing_signatures if passes else (own, *further)
     takeover = _takeover(module, manifest) if signature is None else None
     _check_features(module.label, manifest.features if manifest else (), device)
-    found = _find_parameters(source, manifest, parameters)
-    loaded = {scope: load_weights(Path(file), scope, known, huge_pages=huge_pages) for scope, file in found.items()}
-    mapped = [each for each in (module.mapped, *(file for _, file in loaded.values())) if each is not None]
+    files = _find_parameters(source, manifest, parameters)
+    loaded = {scope: load_weights(Path(file), scope, known, huge_pages=huge_pages) for scope, file in files.items()}
+    mapped = [file for file in (module.mapped, *(file for _, file in loaded.values())) if file is not None]
     overlap = _overlap(mapped, device, huge_pages, takeover)
-    weights = {scope: (Path(found[scope]), loaded[scope][0]) for scope in found}
+    weights = {scope: (Path(files[scope]), loaded[scope][0]) for scope in files}
     with ExitStack() as undone:
         undone.callback(overlap.stop)
         program = _load(module, manifest, device, weights, plans)
@@ -174,12 +174,12 @@ def _stateful(module: Module, manifest: Manifest) -> Signature:
     from sartor.runtime.driver.state import RESET_SUFFIX, RESTORE_SUFFIX, STATES_SUFFIX
 
     signature = manifest.stateful_signature
-    needed = [signature.entry, *(manifest.entry + each for each in (RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX))]
+    needed = [signature.entry, *(manifest.entry + suffix for suffix in (RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX))]
     if prompts := manifest.prompt_signatures:
         from sartor.runtime.driver.cache import TRUNCATE_SUFFIX
 
         lasts = manifest.last_signatures.values()
-        needed += [*(each.entry for each in (*prompts, *lasts)), manifest.entry + TRUNCATE_SUFFIX]
+        needed += [*(prompt.entry for prompt in (*prompts, *lasts)), manifest.entry + TRUNCATE_SUFFIX]
     if missing := [name for name in needed if name not in module.functions]:
         raise UsageError(f"{module.label} exports no function '{missing[0]}'")
     return signature
@@ -343,7 +343,7 @@ def _check_features(label: str, features: Iterable[str], device: NativeDevice) -
 def _find_parameters(model: Path | bytes, manifest: Manifest | None, given: Mapping[str, Path]) -> dict[str, Path]:
     known = manifest.parameters if manifest else {}
     if known and (unknown := sorted(set(given) - set(known))):
-        there = ", ".join(f"'{each}'" for each in sorted(known))
+        there = ", ".join(f"'{scope}'" for scope in sorted(known))
         raise UsageError(
             f"the module needs no weights of the scope '{unknown[0]}' that parameters name; it has {there}"
         )

@@ -30,8 +30,8 @@ def rounded_mantissa(array: np.ndarray, bits: int) -> np.ndarray:
     words = given.view(np.uint32)
     is_odd = words >> cut & np.uint32(1)
     rounded = words + (np.uint32(1) << cut - np.uint32(1)) - np.uint32(1) + is_odd
-    found = (rounded >> cut << cut).view(np.float32)
-    return np.where(np.isfinite(given) & np.isfinite(found), found, given).reshape(array.shape)
+    cut_off = (rounded >> cut << cut).view(np.float32)
+    return np.where(np.isfinite(given) & np.isfinite(cut_off), cut_off, given).reshape(array.shape)
 
 
 class Step(Protocol):
@@ -197,8 +197,8 @@ class Quantise:
 
     def scales(self, array: np.ndarray) -> np.ndarray:
         """The scale of each channel."""
-        found, _ = channel_scales(self._channels(array))
-        return found
+        scales_of_channels, _ = channel_scales(self._channels(array))
+        return scales_of_channels
 
     def integers(self, array: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """The weight's nearest multiples of the channels' scales."""
@@ -285,7 +285,7 @@ def cut(sizes: Sequence[tuple[int, ...]], order: tuple[int, ...]) -> tuple[Step,
     """Steps that pad each dimension with zeros to the product of its sizes, split it into these, and reorder all
     parts."""
     extents = tuple(math.prod(size) for size in sizes)
-    return PadTo(extents), Reshape(tuple(size for each in sizes for size in each)), Transpose(order)
+    return PadTo(extents), Reshape(tuple(size for pair in sizes for size in pair)), Transpose(order)
 
 
 def narrowed(
@@ -362,8 +362,8 @@ class Packing:
     def summing(self) -> Quantise | None:
         """The step by whose integers sums may be too large, without its packing, which decides nothing; None if there
         is none."""
-        found = next((step for step in self.steps if isinstance(step, Quantise) and step.bounds_sums), None)
-        return None if found is None else replace(found, panel=1, steps=())
+        quantise = next((step for step in self.steps if isinstance(step, Quantise) and step.bounds_sums), None)
+        return None if quantise is None else replace(quantise, panel=1, steps=())
 
     def fits(self, array: np.ndarray) -> bool:
         """Whether sums of products by this weight are as small as its steps need them."""

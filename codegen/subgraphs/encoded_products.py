@@ -119,7 +119,7 @@ class _Product:
         cut = f"[0, 0] [{of.depth}, {of.columns}] [1, 1] : {whole} to {of.meaning}"
         weight = "%weight" if whole == of.meaning else "%whole"
         lines = f"""%codes = tensor.empty() : {split}
-  %decoded = linalg.generic {{indexing_maps = [{", ".join(f"affine_map<{each}>" for each in maps)}],
+  %decoded = linalg.generic {{indexing_maps = [{", ".join(f"affine_map<{map_text}>" for map_text in maps)}],
     iterator_types = ["parallel", "parallel", "parallel", "parallel"]}}
     ins({", ".join(names)} : {kinds}) outs(%codes : {split}) attrs = {{{ATTRIBUTE} = "{of}"{permission}}} {{
     ^bb0({inner}, %out: f32):

@@ -84,18 +84,18 @@ class _Opening:
                 "another, so that no one plan serves all; give the sizes that occur, as --shape x=1|8,16"
             )
         inputs = tuple(map(self._value, self._one.inputs, self._other.inputs))
-        self._types = {ValueRef(None, index): each.type for index, each in enumerate(inputs)}
+        self._types = {ValueRef(None, index): value.type for index, value in enumerate(inputs)}
         layers = []
         for pair in pairs:
             layers.append(self._layer(*pair))
             results = enumerate(layers[-1].task.results)
-            self._types |= {ValueRef(layers[-1].name, index): each for index, each in results}
+            self._types |= {ValueRef(layers[-1].name, index): result for index, result in results}
         outputs = tuple(map(self._value, self._one.outputs, self._other.outputs))
         return LayerGraph(tuple(layers), inputs, outputs, tuple(self._fusions()))
 
     def unconfirmed(self, opened: LayerGraph) -> Iterator[str]:
         """Names of layers of a network that was opened by another import, which these two do not tell about."""
-        theirs, sizes = {each.name: each for each in self._other.layers}, self._fit.twin_sizes
+        theirs, sizes = {layer.name: layer for layer in self._other.layers}, self._fit.twin_sizes
         for value, other in zip(opened.outputs, self._other.outputs, strict=True):
             if value.source is not None and value.source.source is not None and other.constant is not None:
                 # What layers compute may be folded where sizes are small.
@@ -107,13 +107,13 @@ class _Opening:
                     f"output '{value.name}' cannot have any size: where {_sizes(self._fit)} it is {other.type}, not "
                     f"{value.type.at(sizes)}; give the sizes that occur, as --shape x=1|8,16"
                 )
-        for layer, found in zip(self._one.layers, opened.layers, strict=True):
+        for layer, opened_layer in zip(self._one.layers, opened.layers, strict=True):
             twin = theirs.get(layer.name)
             is_there = twin is not None and twin.inputs == layer.inputs and len(twin.weights) == len(layer.weights)
-            if twin is None or not is_there or not self._confirms(found, layer, twin):
+            if twin is None or not is_there or not self._confirms(opened_layer, layer, twin):
                 yield layer.name
 
-    def _confirms(self, found: Layer, layer: Layer, twin: Layer) -> bool:
+    def _confirms(self, opened_layer: Layer, layer: Layer, twin: Layer) -> bool:
         """Whether a layer, which was opened by another import, is the same by these two; False if they cannot tell.
 
         Raises:
@@ -123,12 +123,15 @@ class _Opening:
             return False
         ends = self._ends(layer, twin)
         try:
-            task = self._opened(layer.task, twin.task, found.task.inputs, ends)
+            task = self._opened(layer.task, twin.task, opened_layer.task.inputs, ends)
         except SeveralFitError:
             return False
         except ValueError as error:
             raise _differing(layer, str(error)) from None
-        codes = [(each.inputs, each.results, each.opened.body if each.opened else "") for each in (found.task, task)]
+        codes = [
+            (of_task.inputs, of_task.results, of_task.opened.body if of_task.opened else "")
+            for of_task in (opened_layer.task, task)
+        ]
         if codes[0] != codes[1]:
             raise _differing(layer, f"it computes otherwise where {_sizes(self._fit)} than where sizes are large")
         return True
@@ -158,7 +161,7 @@ class _Opening:
     def _opened(self, one: Task, other: Task, inputs: Sequence[TensorType], ends: tuple[int, ...] = ()) -> Task:
         """The task for any size, which is made once; ``inputs`` tell what the sizes of activations follow from, and
         ``ends`` which weights are tables of which the end is read."""
-        dims = tuple(dim for each in inputs for dim in each.open_dims)
+        dims = tuple(dim for value in inputs for dim in value.open_dims)
         key = one.key, other.key, dims, ends
         if key not in self._tasks:
             self._tasks[key] = self._task(one, other, self._fit.knowing(dims), ends)
@@ -171,7 +174,7 @@ class _Opening:
         Raises:
             UnsupportedModelError: if one is neither, or there are others for other sizes.
         """
-        found = list[int]()
+        counts = list[int]()
         if len(layer.weights) != len(twin.weights):
             raise _differing(layer, "it has other weights for other sizes")
         for position, (name, twin_name) in enumerate(zip(layer.weights, twin.weights, strict=True)):
@@ -179,18 +182,18 @@ class _Opening:
             is_end = _is_end(one, other)
             if is_end is None:
                 raise _differing(layer, "it has a weight whose values depend on sizes")
-            found += [position] if is_end else []
-        return tuple(found)
+            counts += [position] if is_end else []
+        return tuple(counts)
 
     def _task(self, one: Task, other: Task, fit: Fit, ends: tuple[int, ...]) -> Task:
         if one.body == other.body:
             return one
         fit = knowing_windows(one, other, fit)
         inputs = [open_type(*pair, fit) for pair in zip(one.inputs, other.inputs, strict=True)]
-        fit = fit.counting(each.dims or each.shape for each in inputs)
+        fit = fit.counting(value.dims or value.shape for value in inputs)
         body = open_body(one, other, fit, ends)
         results = [open_type(*pair, fit) for pair in zip(one.results, other.results, strict=True)]
-        opened = OpenedTask(fit.counting(each.dims or each.shape for each in results), body, other, ends)
+        opened = OpenedTask(fit.counting(result.dims or result.shape for result in results), body, other, ends)
         key = task_key(body, *map(str, fit.symbols))
         return replace(one, key=key, inputs=tuple(inputs), results=tuple(results), opened=opened)
 
@@ -222,7 +225,7 @@ def _fusions_of(graph: LayerGraph) -> list[Fusion]:
     plain = replace(graph, fusions=(), childnets=())
     attentions = [fusion for fusion in find_fusions(plain, Attends.EITHER).fusions if len(fusion.members) > _PAIR]
     order = {layer.name: index for index, layer in enumerate(graph.layers)}
-    return sorted((*attentions, *windows_of(graph)), key=lambda each: order[each.members[-1]])
+    return sorted((*attentions, *windows_of(graph)), key=lambda fusion: order[fusion.members[-1]])
 
 
 def _is_end(one: np.ndarray, other: np.ndarray) -> bool | None:

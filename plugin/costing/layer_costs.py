@@ -115,8 +115,10 @@ def tune(
 
 def unmeasured(tables: Tables, store: Store) -> int:
     """The number of kinds of layers of which the tables contain guesses, as no variant was measured."""
-    found = (tables.measured.get(key, {}).values() for key in tables.variants)
-    return sum(bool(listed) and all(store.get(measurement.key) is None for measurement in listed) for listed in found)
+    measured_tables = (tables.measured.get(key, {}).values() for key in tables.variants)
+    return sum(
+        bool(listed) and all(store.get(measurement.key) is None for measurement in listed) for listed in measured_tables
+    )
 
 
 def joined_tables(tables: Sequence[Tables], transfers: Transfers) -> Tables:
@@ -149,14 +151,14 @@ def in_order(cases: Sequence[BenchmarkCase], counts: Mapping[str, int], core: Co
         times = [analytic_seconds(case.facts, variant.described, core) for variant in case.variants]
         return counts[case.key] * min(times)
 
-    return sorted(cases, key=lambda each: -share(each))
+    return sorted(cases, key=lambda case: -share(case))
 
 
 def first_guesses(cases: Iterable[BenchmarkCase]) -> Iterator[BenchmarkCase]:
     """Each case with candidate 0, and of each routine in each element type the variant that it lists first."""
     for case in cases:
         first = {(variant.routine, variant.dtype): variant for variant in reversed(case.variants)}
-        chosen = {case.variants[0].descriptor, *(each.descriptor for each in first.values())}
+        chosen = {case.variants[0].descriptor, *(variant.descriptor for variant in first.values())}
         yield replace(case, variants=tuple(variant for variant in case.variants if variant.descriptor in chosen))
 
 
@@ -241,10 +243,10 @@ def _measured(
     counts = Counter(layer.task.key for layer in layers)
     core = core_of(tuner.target) if tuner.target.has_models else WIDE
     bound = {case.key: ideal_seconds(case.facts, core) for case in cases} if core is not WIDE else {}
-    found = FoundSoFar(cases, Counter(layer.task.key for layer in imported.graph.layers), bound=bound)
+    so_far = FoundSoFar(cases, Counter(layer.task.key for layer in imported.graph.layers), bound=bound)
     for case, known in zip(cases, tuner.known(cases).values(), strict=True):
-        found.learn(case, known)
-    tuner.listener = found.told
+        so_far.learn(case, known)
+    tuner.listener = so_far.told
     kind = shipped_kind(tuner.store, tuner.target)
     shipped = () if kind is None else shipped_samples(*kind)
     described = [variant.described for case in cases for variant in case.variants[1:]]
@@ -255,11 +257,11 @@ def _measured(
     # Each variant of any size is measured with several, which takes as much longer.
     rounds = min(settings.rounds, _ROUNDS_OF_SIZES) if imported.graph.calls else settings.rounds
     settings = replace(settings, rounds=rounds)
-    search = SearchRun(tuner, cases, counts, settings, found, shipped, guided_by=guided_by, core=core, limits=limits)
+    search = SearchRun(tuner, cases, counts, settings, so_far, shipped, guided_by=guided_by, core=core, limits=limits)
     if tuner.is_late:
         measured = tuner.known(cases)
     elif pins is None:
-        found.expect(sum(len(case.variants) for case in cases))
+        so_far.expect(sum(len(case.variants) for case in cases))
         if tuner.is_bounded:
             cases = in_order(cases, counts, core)
             tuner.measure(first_guesses(cases))

@@ -192,10 +192,12 @@ class TimelyConversions:
         if sum(predicted[case.key] for case in cases) < self.least:
             self._paces.append(1.0)
             return {}
-        found = self.tuner.measure(sorted(cases, key=lambda case: -predicted[case.key])[:_TELLING])
-        times = [(key, each) for key, measured in found.items() for each in measured.values()]
-        self._paces.extend(each.time / predicted[key] for key, each in times if each.status is Status.OK)
-        return found
+        told = self.tuner.measure(sorted(cases, key=lambda case: -predicted[case.key])[:_TELLING])
+        times = [(key, measurement) for key, measured in told.items() for measurement in measured.values()]
+        self._paces.extend(
+            measurement.time / predicted[key] for key, measurement in times if measurement.status is Status.OK
+        )
+        return told
 
 
 def converting_seconds(case: BenchmarkCase, core: Core) -> float:

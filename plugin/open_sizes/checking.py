@@ -39,11 +39,11 @@ def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
     imported = zip(symbols, twin_sizes(symbols), small_sizes(symbols), strict=True)
     listed = {symbol.name: _checked(symbol, {symbol.most, *others}) for symbol, *others in imported}
     count = max(map(len, listed.values()), default=0)
-    found = [{name: sizes[index % len(sizes)] for name, sizes in listed.items()} for index in range(count)]
+    drawn = [{name: sizes[index % len(sizes)] for name, sizes in listed.items()} for index in range(count)]
     if len(symbols) > 1:
         first, *others = symbols
-        found.append({first.name: first.least, **{other.name: odd_size(other, 7 / 8) for other in others}})
-    return [each for index, each in enumerate(found) if each not in found[:index]]
+        drawn.append({first.name: first.least, **{other.name: odd_size(other, 7 / 8) for other in others}})
+    return [sizes_drawn for index, sizes_drawn in enumerate(drawn) if sizes_drawn not in drawn[:index]]
 
 
 def with_least(opened: OpenImport, config: CompileConfig, bench: Bench) -> tuple[OpenImport, ImportedModel]:
@@ -64,7 +64,7 @@ def _checked(symbol: Symbol, imported: Collection[int]) -> list[int]:
     sizes = symbol.steps
     middle = sizes.index(odd_size(symbol, 1 / 2))
     further = sizes if len(sizes) <= _WHOLE else sizes[middle : middle + _NEIGHBOURS]
-    return [sizes[0], *(each for each in further if each != sizes[0] and each not in imported)]
+    return [sizes[0], *(size for size in further if size != sizes[0] and size not in imported)]
 
 
 def sized_nets(

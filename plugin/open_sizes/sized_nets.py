@@ -101,18 +101,18 @@ class SizedNets(NetRunner):
 
     def profile(self, builds: Sequence[Build]) -> dict[str, NetRun]:
         """As ``NetRunner.profile``; times are means over calls, and the first failure at any size counts."""
-        found = [(self._share, super().profile(builds))]
-        found += [(each.call.share, each.runner.profile(builds)) for each in self._timed]
+        profiled = [(self._share, super().profile(builds))]
+        profiled += [(timed.call.share, timed.runner.profile(builds)) for timed in self._timed]
         for build in builds:
-            own = [runs[build.digest] for _, runs in found]
+            own = [runs[build.digest] for _, runs in profiled]
             self._seconds[build.digest] = [run.seconds if run.samples else math.inf for run in own]
-        return {each.digest: _mean([(share, runs[each.digest]) for share, runs in found]) for each in builds}
+        return {build.digest: _mean([(share, runs[build.digest]) for share, runs in profiled]) for build in builds}
 
     def with_threads(self, build: Build, counts: Sequence[int]) -> dict[int, tuple[float, ...]]:
         """As ``NetRunner.with_threads``, in the mean over calls."""
-        found = [(self._share, super().with_threads(build, counts))]
-        found += [(runs.call.share, runs.runner.with_threads(build, counts)) for runs in self._timed]
-        return {count: _mean_samples([(share, taken[count]) for share, taken in found]) for count in counts}
+        runs_of_calls = [(self._share, super().with_threads(build, counts))]
+        runs_of_calls += [(runs.call.share, runs.runner.with_threads(build, counts)) for runs in self._timed]
+        return {count: _mean_samples([(share, taken[count]) for share, taken in runs_of_calls]) for count in counts}
 
     def dispatches(self, builds: Sequence[tuple[Build, float]], passes: int) -> dict[str, list[tuple[Dispatch, ...]]]:
         """As ``NetRunner.dispatches``, in the mean over calls, with each size as often as its own time allows."""
@@ -123,9 +123,11 @@ class SizedNets(NetRunner):
         own = [
             [(build, self._own_seconds(build, index, mean)) for build, mean in builds] for index in range(len(runners))
         ]
-        found = [(share, dispatches(timed, passes)) for (share, dispatches), timed in zip(runners, own, strict=True)]
-        common = [build.digest for build, _ in builds if all(build.digest in timed for _, timed in found)]
-        return {each: _mean_passes([(share, timed[each]) for share, timed in found]) for each in common}
+        passes_of_calls = [
+            (share, dispatches(timed, passes)) for (share, dispatches), timed in zip(runners, own, strict=True)
+        ]
+        common = [build.digest for build, _ in builds if all(build.digest in timed for _, timed in passes_of_calls)]
+        return {digest: _mean_passes([(share, timed[digest]) for share, timed in passes_of_calls]) for digest in common}
 
     def _own_seconds(self, build: Build, index: int, mean: float) -> float:
         """The time of an inference with the sizes of a timed call; at most, if an earlier run timed the build."""
@@ -191,19 +193,19 @@ def _error(run: NetRun) -> float:
 def _mean(runs: Sequence[tuple[float, NetRun]]) -> NetRun:
     """The mean run: a failure if there is one; the memory is that of the first."""
     first = runs[0][1]
-    failed = next((each for _, each in runs if each.status is not Status.OK), None)
+    failed = next((run for _, run in runs if run.status is not Status.OK), None)
     if failed is not None:
         return failed
-    errors = [each.error for _, each in runs if each.error is not None]
-    samples = _mean_samples([(share, each.samples) for share, each in runs])
+    errors = [run.error for _, run in runs if run.error is not None]
+    samples = _mean_samples([(share, run.samples) for share, run in runs])
     by_call = tuple(run.samples for share, run in runs if share)
     return replace(first, samples=samples, error=max(errors, default=first.error), by_call=by_call)
 
 
 def _mean_samples(samples: Iterable[tuple[float, Sequence[float]]]) -> tuple[float, ...]:
     """The mean of each first sample, each second, and so on, as far as all have one."""
-    scaled = [[share * each for each in taken] for share, taken in samples]
-    return tuple(sum(each) for each in zip(*scaled, strict=False))
+    scaled = [[share * second for second in taken] for share, taken in samples]
+    return tuple(sum(of_calls) for of_calls in zip(*scaled, strict=False))
 
 
 def _mean_passes(passes: Sequence[tuple[float, Sequence[tuple[Dispatch, ...]]]]) -> list[tuple[Dispatch, ...]]:
@@ -221,5 +223,5 @@ def _mean_dispatches(parts: Iterable[tuple[float, Iterable[Dispatch]]]) -> tuple
         for dispatch in dispatches:
             seconds[dispatch.name] += share * dispatch.seconds
             calls[dispatch.name] = dispatch.calls
-    found: Mapping[str, float] = seconds
-    return tuple(Dispatch(name, calls[name], found[name]) for name in sorted(found, key=lambda each: -found[each]))
+    kept: Mapping[str, float] = seconds
+    return tuple(Dispatch(name, calls[name], kept[name]) for name in sorted(kept, key=lambda name: -kept[name]))

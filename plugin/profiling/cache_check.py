@@ -121,17 +121,17 @@ class _Calls:
         held, before = {name: self._begun(name, array) for name, array in self._session.save().items()}, 0
         for number, step in enumerate(steps):
             feeds = {
-                each.name: self._given(each, samples, number, before, step.filled)
-                for each in self._signatures[step.filled].inputs
+                spec_of_input.name: self._given(spec_of_input, samples, number, before, step.filled)
+                for spec_of_input in self._signatures[step.filled].inputs
             }
             known = {**self._bound, **self._cut(feeds, step, before), **held}
-            taken = {name: each for name, each in known.items() if name in self._reference.input_names}
+            taken = {name: array for name, array in known.items() if name in self._reference.input_names}
             right = dict(zip(self._reference.output_names, self._reference(taken), strict=True))
             given = self._run(feeds, step, before)
             kept = self._session.save()
             given |= {cache.output: kept[cache.input] for cache in self._model.caches}
             expected = [right[name] for name in self._outputs]
-            scales = [output_scale(each, lenience=LAYER) for each in expected]
+            scales = [output_scale(output, lenience=LAYER) for output in expected]
             yield self._check.settled([given[name] for name in self._outputs], expected), expected, scales
             held, before = dict(self._held(given, right)), before + step.count
 
@@ -156,7 +156,7 @@ class _Calls:
         """
         specs, last = self._signatures[step.filled].outputs, list[Array]()
         try:
-            found = dict(zip((spec.name for spec in specs), self._session.run(None, feeds), strict=True))
+            outputs = dict(zip((spec.name for spec in specs), self._session.run(None, feeds), strict=True))
             if step.count < step.filled:
                 self._session.truncate(before + step.count)
             if step.filled > self._new:
@@ -168,9 +168,9 @@ class _Calls:
         for spec, behind in zip(specs, last, strict=bool(last)):
             for axis, (size, other) in enumerate(zip(spec.shape, others[spec.name], strict=True)):
                 if size != other:
-                    own = found[spec.name].take(range(step.count - 1), axis)
-                    found[spec.name] = np.concatenate([own, behind], axis)
-        return found
+                    own = outputs[spec.name].take(range(step.count - 1), axis)
+                    outputs[spec.name] = np.concatenate([own, behind], axis)
+        return outputs
 
     def _given(
         self, spec: TensorSpec, samples: Sequence[Mapping[str, Array]], number: int, before: int, count: int
@@ -194,14 +194,16 @@ class _Calls:
         """The inputs of a call without what it is filled up with."""
         if step.count == step.filled:
             return feeds
-        found = dict(feeds)
+        cut = dict(feeds)
         for spec in self._signatures[step.filled].inputs:
-            other = next(each for each in self._signatures[self._new].inputs if each.name == spec.name)
+            other = next(
+                spec_of_other for spec_of_other in self._signatures[self._new].inputs if spec_of_other.name == spec.name
+            )
             for axis, (size, own) in enumerate(zip(spec.shape, other.shape, strict=True)):
                 if (size is None and (spec.name, axis) not in self._others) or size != own:
                     left = before + step.count if size is None else step.count
-                    found[spec.name] = found[spec.name].take(range(left), axis)
-        return found
+                    cut[spec.name] = cut[spec.name].take(range(left), axis)
+        return cut
 
 
 def _drawn(samples: Array, shape: Sequence[int], which: tuple[int, str]) -> Array:

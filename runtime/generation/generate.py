@@ -84,13 +84,13 @@ def _whole(value: object) -> int | None:
 def _tokens(name: str, tokens: Iterable[int], vocabulary: int) -> list[int]:
     """The tokens of an argument of this name, checked."""
     check_type(name, tokens, (Iterable,), "tokens, one after another")
-    found = []
+    kept = []
     for token in tokens:
         number = _whole(token)
         if number is None or number >= vocabulary:
             raise UsageError(f"{name} has {token!r}, expected tokens: whole numbers from 0 to {vocabulary - 1}")
-        found.append(number)
-    return found
+        kept.append(number)
+    return kept
 
 
 def _generated(

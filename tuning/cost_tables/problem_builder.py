@@ -229,7 +229,7 @@ class _Builder:
 
     def _fused_choices(self) -> dict[str, list[Choice]]:
         """Choices that stand for fused kernels, by member."""
-        found: dict[str, list[Choice]] = {layer.name: [] for layer in self._graph.layers}
+        choices: dict[str, list[Choice]] = {layer.name: [] for layer in self._graph.layers}
         for fusion in self._graph.fusions:
             names = (fusion.layer.name, *fusion.members)
             kernels = [
@@ -240,8 +240,8 @@ class _Builder:
             ]
             for choice in worth_keeping(kernels, self._quantities, self._keep):
                 for member, own in member_choices(fusion, choice).items():
-                    found[member].append(own)
-        return found
+                    choices[member].append(own)
+        return choices
 
     def _choice(self, layer: Layer, variant: Variant, measurement: Measurement) -> Choice:
         return choice_of(layer, variant, measurement, self._tables, self._uses)
@@ -274,8 +274,8 @@ class _Builder:
 def _sizes_in(tensor: TensorType, schemas: Iterable[Schema], node: Node) -> tuple[tuple[Schema, float], ...]:
     """Sizes of a tensor in those schemas in which it takes another size than in its own type."""
     sizes = {schema: replace(tensor, dtype=schema.dtype).bytes for schema in schemas if not is_inside(schema)}
-    rounded = {each: size if node.kept else aligned(size) for each, size in sizes.items()}
-    return tuple(sorted((each, float(size)) for each, size in rounded.items() if size != node.output_bytes))
+    rounded = {schema: size if node.kept else aligned(size) for schema, size in sizes.items()}
+    return tuple(sorted((schema, float(size)) for schema, size in rounded.items() if size != node.output_bytes))
 
 
 def _result_bytes(layer: Layer, given: bool) -> int:

@@ -109,7 +109,7 @@ class Tuner:
 
     def key(self, case: BenchmarkCase, descriptor: str) -> MeasurementKey:
         """The key under which a variant of a case is stored."""
-        variant = next(each for each in case.variants if each.descriptor == descriptor)
+        variant = next(variant_of_case for variant_of_case in case.variants if variant_of_case.descriptor == descriptor)
         return MeasurementKey(
             task=case.stored_key,
             variant=descriptor,
@@ -129,18 +129,18 @@ class Tuner:
         """Stored measurements by case key and descriptor, with statuses by this compilation's bound on the error."""
         listed = list(cases)
         keys = {
-            (case.key, each.descriptor): (each, self.key(case, each.descriptor))
+            (case.key, variant.descriptor): (variant, self.key(case, variant.descriptor))
             for case in listed
-            for each in case.variants
+            for variant in case.variants
         }
-        found = dict(self._store.get_many(key for _, key in keys.values()))
+        stored = dict(self._store.get_many(key for _, key in keys.values()))
         opened = [
             (case, keys[case.key, variant.descriptor][1]) for case in listed if case.calls for variant in case.variants
         ]
-        found |= self._means([(case, key) for case, key in opened if key not in found])
+        stored |= self._means([(case, key) for case, key in opened if key not in stored])
         known: dict[str, dict[str, Measurement]] = {case.key: {} for case in listed}
         for (case_key, descriptor), (variant, key) in keys.items():
-            judged = self._judged(variant, found[key]) if key in found else None
+            judged = self._judged(variant, stored[key]) if key in stored else None
             if judged is not None:
                 known[case_key][descriptor] = judged
         return known
@@ -159,17 +159,17 @@ class Tuner:
             self._store.put_many(derived)
         return means
 
-    def _judged(self, variant: Variant, found: Measurement) -> Measurement | None:
+    def _judged(self, variant: Variant, measurement: Measurement) -> Measurement | None:
         """A stored measurement with its status by this compilation's bound; None if it is right now but has no time."""
-        if found.error is None or found.status not in (Status.OK, Status.WRONG_RESULT):
-            return found
+        if measurement.error is None or measurement.status not in (Status.OK, Status.WRONG_RESULT):
+            return measurement
         allowed = allowed_error(variant, self._settings.measure.max_error)
-        if found.error <= allowed:
-            return found if found.status is Status.OK else None
-        if found.status is Status.WRONG_RESULT:
-            return found
-        message = f"relative error {found.error:.2g}, allowed is {allowed:.2g}"
-        return replace(found, status=Status.WRONG_RESULT, message=message)
+        if measurement.error <= allowed:
+            return measurement if measurement.status is Status.OK else None
+        if measurement.status is Status.WRONG_RESULT:
+            return measurement
+        message = f"relative error {measurement.error:.2g}, allowed is {allowed:.2g}"
+        return replace(measurement, status=Status.WRONG_RESULT, message=message)
 
     def measure(self, cases: Iterable[BenchmarkCase]) -> dict[str, dict[str, Measurement]]:
         """Measure what is not stored; returns all measurements, failures included, by case key and descriptor.
@@ -351,7 +351,7 @@ class Tuner:
 
     def _measure_arbitrated(self, cases: Sequence[BenchmarkCase], directory: Path, failed: list[_Failed]) -> None:
         """Measure cases elsewhere whose variants disagree, with the answers of their arbiters."""
-        jobs = [(str(index), {"case": each, "arbiter": self._arbiter(each)}) for index, each in enumerate(cases)]
+        jobs = [(str(index), {"case": case, "arbiter": self._arbiter(case)}) for index, case in enumerate(cases)]
         with self._batch() as batch:
             asked = AskedCases(batch)
             for answer in self._pool.map_unordered(_ARBITRATE, jobs, self._settings.measure_timeout):

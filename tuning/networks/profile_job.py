@@ -148,18 +148,18 @@ def time_with_threads(trial: NetTrial, counts: Sequence[int]) -> list[tuple[floa
         }
         for session in sessions.values():
             session.settle()
-        found = _time_in_turn(sessions, trial.example.feeds, trial.settings)
-        return [found[index] for index in range(len(counts))]
+        in_turn = _time_in_turn(sessions, trial.example.feeds, trial.settings)
+        return [in_turn[index] for index in range(len(counts))]
     except DeviceError as failure:
         return WorkerError(failure)
 
 
 def _memory(net: NetFiles, signature: Signature, example: Example) -> int | None:
     """Bytes of memory that a network uses; mapped weights count like copied ones."""
-    found = allocated_bytes(net.module, example.feeds, signature, net.parameters)
-    if found is None:
+    allocated = allocated_bytes(net.module, example.feeds, signature, net.parameters)
+    if allocated is None:
         return None
-    return found.peak + (net.weight_bytes if found.loaded < net.weight_bytes else 0)
+    return allocated.peak + (net.weight_bytes if allocated.loaded < net.weight_bytes else 0)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def time_first(trial: NetTrial) -> list[FirstSamples]:
         # The first of them leaves the file in the page cache.
         dropped, in_memory = (_time_first(net, devices[index], signature, trial.example) for _ in range(2))
         samples[index].append((dropped, in_memory))
-    return [FirstSamples(tuple(each for each, _ in taken), tuple(each for _, each in taken)) for taken in samples]
+    return [FirstSamples(tuple(one for one, _ in taken), tuple(other for _, other in taken)) for taken in samples]
 
 
 def _time_first(net: NetFiles, device: NativeDevice, signature: Signature, example: Example) -> float:
@@ -238,8 +238,8 @@ def _check(
 
 def told_output(message: str) -> str:
     """What the message of a run says about the output with the largest error, ``" in output 'y'"``, or nothing."""
-    found = _IN_OUTPUT.search(message)
-    return found[0] if found else ""
+    match = _IN_OUTPUT.search(message)
+    return match[0] if match else ""
 
 
 def worst_output(
@@ -271,21 +271,21 @@ def _time_in_turn(
         for index, session in sessions.items()
     }
     active, started = [*turns.values()], time.perf_counter()
-    for each in active * _TRIALS:
-        each.run(0)
-    best = min((min(each.samples) for each in active), default=0.0)
-    active = [each for each in active if min(each.samples) <= settings.hopeless * best]
+    for trial in active * _TRIALS:
+        trial.run(0)
+    best = min((min(trial.samples) for trial in active), default=0.0)
+    active = [trial for trial in active if min(trial.samples) <= settings.hopeless * best]
     block = _block(settings, best)
     # As many as there is time left for in a round, but for one that is not timed.
-    left, together = settings.seconds - (time.perf_counter() - started), sum(min(each.samples) for each in active)
+    left, together = settings.seconds - (time.perf_counter() - started), sum(min(trial.samples) for trial in active)
     block = max(0, min(block, math.ceil(left / together) - 2)) if together else block
-    for each in active if block else ():
-        each.forget()
+    for trial in active if block else ():
+        trial.forget()
     for done in range(settings.rounds - (0 if block else _TRIALS)):
         if time.perf_counter() - started > settings.seconds and (done or not block):
             break
-        for each in reversed(active) if done % 2 else active:
-            each.run(block)
+        for trial in reversed(active) if done % 2 else active:
+            trial.run(block)
     samples = {index: turn.samples for index, turn in turns.items()}
     rates = {index: turn.rates for index, turn in turns.items()}
     return steady(

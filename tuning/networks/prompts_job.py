@@ -89,5 +89,5 @@ def calls_of(prompt: Prompt, seconds: Seconds, last: Collection[str] = ()) -> fl
 
 def _share_of(plan: Mapping[str, Any], names: Collection[str]) -> float:
     """The part of a plan's time that layers take."""
-    seconds = {each["layer"]: each["seconds"] or 0.0 for each in plan.get("layers", ())}
+    seconds = {layer["layer"]: layer["seconds"] or 0.0 for layer in plan.get("layers", ())}
     return sum(seconds.get(name, 0.0) for name in names) / max(sum(seconds.values()), 1e-12)

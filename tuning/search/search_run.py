@@ -127,12 +127,12 @@ class SearchRun:
         """
         if self._guide is None or self.settings.threads > 1 or self.tuner.is_late:
             return known
-        found = surprising(tasks, _times(known), self.shipped, self._guide)
-        if not found:
+        surprises = surprising(tasks, _times(known), self.shipped, self._guide)
+        if not surprises:
             return known
-        _LOG.info("variants of %d kinds of layers are measured again: much slower than expected", len(found))
-        self._expect(_size(found) + later)
-        self._measure(found, known)
+        _LOG.info("variants of %d kinds of layers are measured again: much slower than expected", len(surprises))
+        self._expect(_size(surprises) + later)
+        self._measure(surprises, known)
         return self.tuner.known(self.cases)
 
     @functools.cached_property
@@ -146,15 +146,15 @@ class SearchRun:
     def _compared_with_the_wrong(self, cases: Sequence[BenchmarkCase]) -> list[BenchmarkCase]:
         """Cases whose candidate 0 proved wrong, with the variants that agreed with it, to be checked again."""
         known = self.tuner.known(cases)
-        found: list[BenchmarkCase] = []
+        compared: list[BenchmarkCase] = []
         for case in cases:
             first, *others = case.variants
             judged = known[case.key].get(first.descriptor)
             if judged is not None and judged.status is Status.WRONG_RESULT:
                 compiled = [other for other in others if self.tuner.has_compiled(case, other.descriptor)]
                 right = [variant for variant in compiled if variant.descriptor in _ok(known[case.key])]
-                found += [replace(case, variants=(first, *right))] if right else []
-        return found
+                compared += [replace(case, variants=(first, *right))] if right else []
+        return compared
 
     def _is_open(self, case: BenchmarkCase, known: Measured) -> bool:
         if len(known[case.key]) == len(case.variants):
@@ -298,12 +298,12 @@ class SearchRun:
         known: Mapping[str, Measurement],
     ) -> Iterator[tuple[str, Measurement]]:
         missing = [variant for variant in case.variants if variant.descriptor not in known]
-        variants = [each.described for each in missing]
+        variants = [variant.described for variant in missing]
         predicted = self._mean_seconds(case, variants, model, seen)
-        for each, seconds in zip(missing, predicted, strict=True):
-            seconds = NO_TIME if each.traits.is_free else seconds
-            key, packed = self.tuner.key(case, each.descriptor), case.packed_bytes(each)
-            yield each.descriptor, Measurement(key, Status.OK, (seconds,), packed_bytes=packed, facts=case.facts)
+        for variant, seconds in zip(missing, predicted, strict=True):
+            seconds = NO_TIME if variant.traits.is_free else seconds
+            key, packed = self.tuner.key(case, variant.descriptor), case.packed_bytes(variant)
+            yield variant.descriptor, Measurement(key, Status.OK, (seconds,), packed_bytes=packed, facts=case.facts)
 
     def _mean_seconds(
         self, case: BenchmarkCase, variants: Sequence[DescribedVariant], model: CostModel | None, seen: Set[Kin]

@@ -177,8 +177,8 @@ Count: TypeAlias = Dim | Product
 def count_of(dims: Iterable[Dim]) -> Count:
     """How many elements dimensions have together."""
     listed = [*dims]
-    factor = math.prod(each for each in listed if isinstance(each, int))
-    opened = sorted(each for each in listed if isinstance(each, Extent))
+    factor = math.prod(factor_known for factor_known in listed if isinstance(factor_known, int))
+    opened = sorted(extent for extent in listed if isinstance(extent, Extent))
     if (len(opened) < 2 and factor == 1) or not opened:
         return opened[0] if opened else factor
     if not all(extent.is_product for extent in opened):

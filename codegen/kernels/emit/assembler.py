@@ -144,7 +144,7 @@ class Assembler(ControlFlow):
 
     def rotated(self, numbers: ir.Value, distance: int) -> ir.Value:
         """A vector with each element taken from ``distance`` lanes further on, around the end."""
-        return vector.shuffle(numbers, numbers, [(each + distance) % self.lanes for each in range(self.lanes)])
+        return vector.shuffle(numbers, numbers, [(lane + distance) % self.lanes for lane in range(self.lanes)])
 
     def first_lanes(self, count: int) -> ir.Value:
         """A condition for each lane: whether it is one of the first ``count``."""
@@ -232,7 +232,7 @@ class Assembler(ControlFlow):
         if count > whole:
             mask = vector.create_mask(ir.VectorType.get([size], _bit()), [self.value(count - whole)])
             zero = arith.constant(wide, ir.DenseElementsAttr.get_splat(wide, _zero(element)))
-            begin, into = (self.value(self.add(each, whole)) for each in (source[1], target[1]))
+            begin, into = (self.value(self.add(address, whole)) for address in (source[1], target[1]))
             vector.maskedstore(target[0], [into], mask, vector.maskedload(wide, source[0], [begin], mask, zero))
 
     def fill(self, value: ir.Value, memory: ir.Value, start: Index, count: int) -> None:
@@ -320,12 +320,12 @@ class Assembler(ControlFlow):
             words = arith.fptosi(self.vector_type(word), number)
             words = arith.addi(words, vector.broadcast(self.vector_type(word), arith.extsi(word, scale.number)))
             # A model that clips does not need it, and CPUs saturate as they narrow.
-            low, high = (self.splat(ir.IntegerAttr.get(word, int(each))) for each in _LIMITS)
+            low, high = (self.splat(ir.IntegerAttr.get(word, int(limit))) for limit in _LIMITS)
             return arith.trunci(byte, arith.minsi(arith.maxsi(words, low), high))
-        low, high, large = (self.splat(ir.FloatAttr.get(real, each)) for each in (*_LIMITS, _LARGE))
-        found = vector.fma(value, scale.inverse, scale.zero)
-        found = arith.minimumf(arith.maximumf(found, low), high)
-        bits = arith.bitcast(self.vector_type(ir.IntegerType.get_signless(32)), arith.addf(found, large))
+        low, high, large = (self.splat(ir.FloatAttr.get(real, limit)) for limit in (*_LIMITS, _LARGE))
+        scaled = vector.fma(value, scale.inverse, scale.zero)
+        scaled = arith.minimumf(arith.maximumf(scaled, low), high)
+        bits = arith.bitcast(self.vector_type(ir.IntegerType.get_signless(32)), arith.addf(scaled, large))
         return arith.trunci(byte, bits)
 
     def _mask(self, count: int, present: Condition = True, size: int | None = None) -> ir.Value:

@@ -66,12 +66,12 @@ def _found(module: ir.Module, task: Task) -> EncodedWeight | Rejected:
         weights[part] = replace(weights[part], dtype=F32)
     weights[parts[0]] = encoding.meaning
     matrix.replace_all_uses_with(arguments[parts[0]])
-    for each in reversed(chain):
-        each.erase()
+    for chained in reversed(chain):
+        chained.erase()
     for argument, kind in zip(arguments, weights, strict=True):
         argument.set_type(ir.Type.parse(str(kind)))
     returned = list(block.operations)[-1].operation.operands
-    signature = ir.FunctionType.get([each.type for each in block.arguments], [each.type for each in returned])
+    signature = ir.FunctionType.get([value.type for value in block.arguments], [value.type for value in returned])
     function.attributes["function_type"] = ir.TypeAttr.get(signature)
     plain = replace(task, body=str(function.get_asm(use_local_scope=True)), weights=tuple(weights))
     return EncodedWeight(encoding, tuple(parts), plain, parts_of_rows(task))

@@ -150,7 +150,7 @@ class _Writer:
         self._start = start
         self._image, self._filters = (memories[buffer] for buffer in of.buffers)
         self._space = memories[-1]
-        self._memories = [memories[each] for each in of.wiring]
+        self._memories = [memories[index] for index in of.wiring]
         self._rows, self._columns = of.patches.rows, of.patches.columns
         self._across = asm.divide_up(asm.size(self._columns.output), of.tiling.width)
         self._down = asm.divide_up(asm.size(self._rows.output), of.tiling.height)
@@ -262,7 +262,7 @@ class _Writer:
                     self._filters,
                     rhs,
                     of.panel,
-                    [(each * of.lanes, of.lanes) for each in range(panel.vectors)],
+                    [(place * of.lanes, of.lanes) for place in range(panel.vectors)],
                     self._prefetch(rhs, row),
                 ),
                 depth,

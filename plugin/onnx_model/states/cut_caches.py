@@ -103,7 +103,7 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
         raise UnsupportedModelError(f"caches of a model with random operators are not kept; {NO_STATE}")
     editor = GraphEditor(model.graph)
     sizes = CallSizes.of(model, growing, given)
-    new, axis_of = sizes.new(model), {each.input: each.axis for each in growing}
+    new, axis_of = sizes.new(model), {growth.input: growth.axis for growth in growing}
     most, source = most_positions(model, editor, growing, given, sizes)
     prompts = tuple(_prompts(model, growing, given, sizes, most))
     _cut(model, growing, editor)
@@ -115,7 +115,7 @@ def cut_caches(model: ModelProto, growing: Sequence[Growing], given: OpenShapes)
     lengths = [False, True] if sizes.encoded else [False]
     shapes_at = [partial(_shapes_at, shapes, positions, is_small=is_small) for is_small in lengths]
     count_positions(model, BEFORE, shapes_at, new, most)
-    caches = tuple(Cache(each.input, each.output, each.axis) for each in growing)
+    caches = tuple(Cache(growth.input, growth.output, growth.axis) for growth in growing)
     told = [f"{POSITIONS}={new}..{most}, {source}", *sizes.told]
     encoded = tuple(name for name in opened if is_encoded(name) and name not in axis_of)
     return CutModel(caches, opened, tuple(told), prompts, encoded=encoded)
@@ -168,7 +168,7 @@ def _prompts(
 ) -> Iterator[OpenShapes]:
     """Shapes of calls with several tokens, of a model that leaves their number open and takes nothing else."""
     count = min(_PROMPT, most // _PROMPT_PARTS)
-    tokens = [value for value in inputs_of(model) if value.name not in {each.input for each in growing}]
+    tokens = [value for value in inputs_of(model) if value.name not in {growth.input for growth in growing}]
     if count < _LEAST_PROMPT or not all(is_mask(value.name) or is_own(value.name) for value in tokens):
         return
     shapes = {value.name: dims_of(value) for value in tokens if is_own(value.name)}
@@ -189,24 +189,24 @@ def _cut(model: ModelProto, growing: Sequence[Growing], editor: GraphEditor) -> 
     """Take caches out."""
     graph, first, last, tokens = model.graph, list[NodeProto](), list[NodeProto](), tokens_of(model)
     names, dropped = dict[str, str](), set[str]()
-    for each in growing:
-        emit = Emitter(editor, _appending(each, editor))
-        rank = editor.rank(each.input) or 0
-        others = [axis for axis in range(rank) if axis != each.axis]
-        back = [0 if axis == each.axis else others.index(axis) + 1 for axis in range(rank)]
-        whole = emit("Transpose", each.input, part="cache", perm=back)
-        before = _before(emit, whole, each, tokens)
+    for growth in growing:
+        emit = Emitter(editor, _appending(growth, editor))
+        rank = editor.rank(growth.input) or 0
+        others = [axis for axis in range(rank) if axis != growth.axis]
+        back = [0 if axis == growth.axis else others.index(axis) + 1 for axis in range(rank)]
+        whole = emit("Transpose", growth.input, part="cache", perm=back)
+        before = _before(emit, whole, growth, tokens)
         first += emit.nodes
         new = emit.node.input[1]
-        emit("Transpose", new, part="rows", perm=[each.axis, *others], output=each.output)
+        emit("Transpose", new, part="rows", perm=[growth.axis, *others], output=growth.output)
         last.append(emit.nodes[-1])
-        names |= {each.joined: whole, each.output: whole, each.input: before}
-        dropped |= {each.joined, each.output}
-    kept = [each for each in graph.node if not dropped & set(each.output)]
+        names |= {growth.joined: whole, growth.output: whole, growth.input: before}
+        dropped |= {growth.joined, growth.output}
+    kept = [node for node in graph.node if not dropped & set(node.output)]
     for node in kept:
         for index, name in enumerate(node.input):
             node.input[index] = names.get(name, name)
-    nodes = [_copied(each) for each in (*first, *kept, *last)]
+    nodes = [_copied(node) for node in (*first, *kept, *last)]
     del graph.node[:]
     graph.node.extend(nodes)
     for value in graph.output:
@@ -231,9 +231,9 @@ def _appending(growing: Growing, editor: GraphEditor) -> NodeProto:
 
 
 def _copied(node: NodeProto) -> NodeProto:
-    found = NodeProto()
-    found.CopyFrom(node)
-    return found
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
 
 
 def _before(emit: Emitter, whole: str, growing: Growing, tokens: str) -> str:

@@ -106,7 +106,7 @@ def predicted_network(network: Candidacy, config: CompileConfig, bench: Bench, f
 
 
 def tune_network(
-    found: Candidacy,
+    candidacy: Candidacy,
     config: CompileConfig,
     bench: Bench,
     folder: Path,
@@ -130,17 +130,17 @@ def tune_network(
         RewriteError: if a rewrite computes something else than the operator's definition.
     """
     if not has_floor(config, bench.time):
-        found.checking.finish()
-        return _tuned(found, config, bench, folder, whole=whole, floor=None if floor is None else floor.recipe)
-    runner = found.begun or runner_of(found.imported, found.calibration.samples, config, bench)
-    found = replace(found, begun=runner)
+        candidacy.checking.finish()
+        return _tuned(candidacy, config, bench, folder, whole=whole, floor=None if floor is None else floor.recipe)
+    runner = candidacy.begun or runner_of(candidacy.imported, candidacy.calibration.samples, config, bench)
+    candidacy = replace(candidacy, begun=runner)
     try:
-        floor = floor or predicted_network(found, config, bench, folder, whole=whole)
+        floor = floor or predicted_network(candidacy, config, bench, folder, whole=whole)
     except SartorError:
         # If no plan is right since a rewrite is wrong, that is what is told.
-        found.checking.finish()
+        candidacy.checking.finish()
         raise
-    found.checking.finish()
+    candidacy.checking.finish()
     finishing = _AGAIN * floor.seconds
     if not bench.time.leaves(_ENOUGH + finishing):
         if bench.time.seconds:
@@ -149,17 +149,17 @@ def tune_network(
             )
         return floor.tuned
     time = bench.time.until_finished(finishing)
-    found = found.of(find_candidates(found.imported, config.planning, everything=False))
+    candidacy = candidacy.of(find_candidates(candidacy.imported, config.planning, everything=False))
     with runner.builder.until(time.end - _CHECKING * finishing):
         try:
-            return _tuned(found, config, replace(bench, time=time), folder, whole=whole, floor=floor.recipe)
+            return _tuned(candidacy, config, replace(bench, time=time), folder, whole=whole, floor=floor.recipe)
         except LateError:
             _LOG.warning("the time budget left no time to build the plan that tuning found: the predicted one ships")
             return floor.tuned
 
 
 def _tuned(
-    found: Candidacy,
+    candidacy: Candidacy,
     config: CompileConfig,
     bench: Bench,
     folder: Path,
@@ -171,11 +171,11 @@ def _tuned(
     """As ``tune_network``; ``floor`` is a plan that ran, and is shipped unless a better one runs. Nothing is to be
     measured where the plan ``predicts`` what is not known."""
     pool, store, progress, policy = bench.pool, bench.store, bench.progress, config.planning
-    imported, calibration = found.imported, found.calibration
-    runner = found.begun or runner_of(imported, calibration.samples, config, bench)
+    imported, calibration = candidacy.imported, candidacy.calibration
+    runner = candidacy.begun or runner_of(imported, calibration.samples, config, bench)
     builder, budget = runner.builder, runner.budget
     made = _tuners(imported, config, bench, budget.allowed_relative)
-    measured = _measured(found, config, bench.time, made, predicts=predicts)
+    measured = _measured(candidacy, config, bench.time, made, predicts=predicts)
     time, (tuner, *others) = measured.time, measured.tuners
     tables = joined_tables(measured.costs, measured_transfers(store, pool, config.target))
     tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
@@ -183,7 +183,7 @@ def _tuned(
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(
         imported, calibration, pool, budget.measure, config.jobs, cache, progress, is_hurried=tuner.is_late
-    ).also_of(found.sized)
+    ).also_of(candidacy.sized)
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)
     profiler = Profiler(store, builder, runner, policy, is_hurried=time.is_bounded)
     has_guesses = unmeasured(measured.costs[0], store) > 0
@@ -192,11 +192,11 @@ def _tuned(
     if tuner.target.has_models:
         negligible = _NEGLIGIBLE * until * least_seconds(imported.graph, tables)
         timely = TimelyConversions(tuner, core_of(tuner.target), has_guesses, negligible)
-    solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory, found.forms)
+    solver = PlanSolver(imported, timely, policy, progress, tuple(others), builder.planned_memory, candidacy.forms)
     # By guesses another plan has to promise what would have been measured for.
     selector = PlanSelector(solver, budget, plan_errors, max(1 - WORTHWHILE, until if has_guesses else 0.0))
     if policy.is_fair:
-        selector = replace(selector, by_call=_by_call(found, config, made(0.0)[0]))
+        selector = replace(selector, by_call=_by_call(candidacy, config, made(0.0)[0]))
     refiner = Refiner(profiler, selector, time)
     leaves_out = may_leave_out(config, is_bounded=time.is_bounded)
     is_mended = (time.is_bounded or has_guesses) and floor is None and not others
@@ -216,21 +216,21 @@ class _Measured:
 
 
 def _measured(
-    found: Candidacy, config: CompileConfig, time: TimeBudget, made: _TunersUntil, *, predicts: bool
+    candidacy: Candidacy, config: CompileConfig, time: TimeBudget, made: _TunersUntil, *, predicts: bool
 ) -> _Measured:
     """Measure the variants on each device, until the time is spent or the user ends it."""
     tuned = partial(
         tune,
-        found.imported,
-        found.candidates,
+        candidacy.imported,
+        candidacy.candidates,
         policy=config.planning,
         search=config.search,
         until=config.until,
         predicts=predicts,
     )
     try:
-        with time.stop.interruptible(), _patience(time, found.imported):
-            tuners = made(time.tuning_deadline(found.imported))
+        with time.stop.interruptible(), _patience(time, candidacy.imported):
+            tuners = made(time.tuning_deadline(candidacy.imported))
             return _Measured([tuned(tuner) for tuner in tuners], tuners, time)
     except Stopped:
         # The rest is as when a time budget is spent.
@@ -240,7 +240,7 @@ def _measured(
 
 
 def _by_call(
-    found: Candidacy, config: CompileConfig, late: Tuner
+    candidacy: Candidacy, config: CompileConfig, late: Tuner
 ) -> tuple[Mapping[str, Mapping[str, Measurement]], ...]:
     """What is known of variants with the sizes of each call that counts, predicted where nothing was measured.
 
@@ -249,12 +249,12 @@ def _by_call(
         config: settings.
         late: a tuner whose deadline has passed.
     """
-    graph = found.imported.graph
+    graph = candidacy.imported.graph
     alone = [
         tuple(replace(other, share=float(other is call)) for other in graph.calls) for call in graph.calls if call.share
     ]
-    models = [replace(found.imported, graph=replace(graph, calls=calls)) for calls in alone]
-    tuned = partial(tune, candidates=found.candidates, tuner=late, policy=config.planning, search=config.search)
+    models = [replace(candidacy.imported, graph=replace(graph, calls=calls)) for calls in alone]
+    tuned = partial(tune, candidates=candidacy.candidates, tuner=late, policy=config.planning, search=config.search)
     return tuple(tuned(model, predicts=True).measured for model in models)
 
 

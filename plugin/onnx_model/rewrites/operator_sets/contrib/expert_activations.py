@@ -60,10 +60,10 @@ class ExpertActivation:
         return one, other
 
     def _gated(self, gate: str, linear: str) -> str:
-        emit, found = self._emit, self._found
-        alpha, beta = (found.get(name) for name in ("activation_alpha", "activation_beta"))
-        limit = float(found.get("swiglu_limit", math.inf))
-        is_late = bool(found.get("swiglu_limit_after_activation"))
+        emit, settings = self._emit, self._found
+        alpha, beta = (settings.get(name) for name in ("activation_alpha", "activation_beta"))
+        limit = float(settings.get("swiglu_limit", math.inf))
+        is_late = bool(settings.get("swiglu_limit_after_activation"))
         most = None if math.isinf(limit) else self._number(limit, "limit")
         if most is not None:
             linear = emit("Clip", linear, self._number(-limit, "least"), most, part="linear_limit")

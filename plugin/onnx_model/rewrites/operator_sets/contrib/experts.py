@@ -169,9 +169,9 @@ def _mixture(
     if shape is None or routes is None or not all(kinds):
         return None
     _refuse(node)
-    found = attributes(node)
-    is_gated = str(found.get("activation_type", "relu")).lower() == GATED
-    is_apart = is_gated and found.get("swiglu_fusion", _APART) == _APART
+    settings = attributes(node)
+    is_gated = str(settings.get("activation_type", "relu")).lower() == GATED
+    is_apart = is_gated and settings.get("swiglu_fusion", _APART) == _APART
     if bool(optional_input(node, places[2][0])) is not is_apart:
         raise UnsupportedModelError(
             f"{describe_node(node)} has {'no' if is_apart else 'a'} third weight, where its activation "
@@ -204,14 +204,14 @@ def _check_sizes(
 
 def _refuse(node: NodeProto) -> None:
     """Raise UnsupportedModelError for what neither the definition for CPUs nor these nodes have."""
-    found = attributes(node)
-    kind = str(found.get("activation_type", "relu")).lower()
+    settings = attributes(node)
+    kind = str(settings.get("activation_type", "relu")).lower()
     if kind not in (*PLAIN, GATED):
         raise UnsupportedModelError(f"{describe_node(node)} has the activation {kind}; {', '.join(PLAIN)} or {GATED}")
     for name, values in _OFF.items():
-        if found.get(name, values[0]) not in values:
+        if settings.get(name, values[0]) not in values:
             raise UnsupportedModelError(
-                f"{describe_node(node)} has {name}={found[name]}, which is for GPUs; export it with {values[0]}"
+                f"{describe_node(node)} has {name}={settings[name]}, which is for GPUs; export it with {values[0]}"
             )
 
 

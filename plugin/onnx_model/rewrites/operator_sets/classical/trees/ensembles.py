@@ -210,14 +210,14 @@ def _write_best(emit: Emitter, forest: Forest, scores: str, labels: Array, *, ha
     """Emit the label of the largest score among the classes that leaves or base values give scores to."""
     classes = range(len(labels))
     valued = [class_name for class_name in classes if has_base or forest.is_always_given(class_name)]
-    others = [each for each in classes if each not in valued]
+    others = [label for label in classes if label not in valued]
     if forest.has_value[:, others].any() and (forest.values < 0).any():
         raise UnsupportedModelError(
             f"{describe_node(emit.node)} has negative values, and leaves without a value for each class; give all "
             "leaves of a tree values for the same classes"
         )
     if forest.has_value[:, others].any():
-        valued = [each for each in classes if forest.has_value[:, each].any()]
+        valued = [label for label in classes if forest.has_value[:, label].any()]
     if len(valued) < len(labels):
         scores = emit("Gather", scores, emit.constant(valued, "valued"), part="valued", axis=1)
     best_label(emit, scores, labels[valued], emit.node.output[0])

@@ -117,8 +117,8 @@ def _is_half(values: Array) -> bool:
 
 
 def _product(emit: Emitter, constants: _Constants) -> list[NodeProto]:
-    node, found = emit.node, attributes(emit.node)
-    of = BlockEncoding(found["bits"], found["block_size"], found["K"], found["N"])
+    node, settings = emit.node, attributes(emit.node)
+    of = BlockEncoding(settings["bits"], settings["block_size"], settings["K"], settings["N"])
     points = split_points(_values(emit, 3), of) if optional_input(node, 3) else None
     codes = _values(emit, 1).reshape(of.codes.shape)
     # A table that is looked up is stored in whole bytes, and the product with it.
