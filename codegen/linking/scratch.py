@@ -78,16 +78,16 @@ class _Intermediates:
     sizes: dict[str, int] = field(default_factory=dict)
     lives: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def define(self, number: int, found: re.Match[str]) -> None:
+    def define(self, number: int, match: re.Match[str]) -> None:
         """Record the results of an op: new tensors, or tensors that overwrite an operand."""
-        operands = _VALUE.findall(found["rest"])
-        if found["op"] == _UPDATE:
+        operands = _VALUE.findall(match["rest"])
+        if match["op"] == _UPDATE:
             self._write_in_place(operands[0], operands[1])
         for operand in operands:
             if (owner := self.owners.get(operand)) in self.lives:
                 self.lives[owner] = self.lives[owner][0], number
-        for name, written in _results(found):
-            target = operands[0] if found["op"] == _SAME_BYTES else written
+        for name, written in _results(match):
+            target = operands[0] if match["op"] == _SAME_BYTES else written
             if isinstance(target, str):
                 self.owners[name] = self.owners.get(target, target)
             else:
@@ -115,15 +115,15 @@ class _Intermediates:
         return max(accumulate(change))
 
 
-def _results(found: re.Match[str]) -> Iterator[tuple[str, str | TensorType]]:
+def _results(match: re.Match[str]) -> Iterator[tuple[str, str | TensorType]]:
     """Each result's name, and the operand it is written to or else its own type."""
-    if not found["op"].startswith("flow."):
+    if not match["op"].startswith("flow."):
         return
-    _, arrow, after = found["rest"].rpartition(" -> ")
-    written = after if arrow else found["rest"].rpartition(" : ")[2]
+    _, arrow, after = match["rest"].rpartition(" -> ")
+    written = after if arrow else match["rest"].rpartition(" : ")[2]
     targets = written.strip("() ").split(", ")
     for index, target in enumerate(targets):
-        name = found["name"] if len(targets) == 1 else f"{found['name']}#{index}"
+        name = match["name"] if len(targets) == 1 else f"{match['name']}#{index}"
         if value := _VALUE.match(target):
             yield name, value[1]
         elif tensor := _TENSOR.match(target):

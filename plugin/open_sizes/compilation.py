@@ -95,9 +95,9 @@ class OpenConfig:
             f"--precision {config.precision}": config.precision.quantises_values,
             "--workers": config.workers is not None,
         }
-        if found := next((option for option, is_given in unmet.items() if is_given), None):
+        if option := next((name for name, is_given in unmet.items() if is_given), None):
             raise UsageError(
-                f"a file for any size cannot be made with {found} yet; leave it out, or give the sizes that occur, as "
+                f"a file for any size cannot be made with {option} yet; leave it out, or give the sizes that occur, as "
                 "--shape x=1|8,16"
             )
 
@@ -144,9 +144,9 @@ def compile_open(
             check_plan(plan, config.target, config.fixed)
             config = config.for_plan(plan.threads, precision_of(plan))
         bench = Bench(pool, directory, store, time, progress)
-        found, config, cut = opened_model(model, output, replace(opened, base=config), bench, publication.others)
-        sources = cut.cut.sources if cut is not None else opened.sources or tuple(map(str, found.symbols))
-        making = _Making(found, config, bench, output, publication, sources)
+        open_model, config, cut = opened_model(model, output, replace(opened, base=config), bench, publication.others)
+        sources = cut.cut.sources if cut is not None else opened.sources or tuple(map(str, open_model.symbols))
+        making = _Making(open_model, config, bench, output, publication, sources)
         # Further sizes are imported where they are checked.
         with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
             if cut is None or not cut.cut.caches:
@@ -216,9 +216,9 @@ def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -
             if cutting.file is None:
                 raise UnsupportedModelError(cutting.reason)
             part, own = cutting.file, replace(bench, directory=folder, imported=[])
-            found = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
-            check_open(found.model)
-            made.append(replace(tokens, opened=found, bench=own).caching(model, part.cut))
+            opened_part = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
+            check_open(opened_part.model)
+            made.append(replace(tokens, opened=opened_part, bench=own).caching(model, part.cut))
     except SartorError as error:
         _LOG.warning("%s: %s", "short prompts take longer" if made else ONE_BY_ONE, error)
     return made
@@ -237,10 +237,10 @@ def _cut(model: Path, opened: OpenConfig, bench: Bench) -> CutFile | None:
     if policy.finds or policy.declared:
         is_chosen = CHOICE in opened.base.importing.bindings
         job = {"path": model, "policy": policy, "given": given, "directory": folder, "is_chosen": is_chosen}
-        found = call(bench.pool, cut_file, job, f"reading '{model}'")
-        if found.file is not None:
-            return found.file
-        reason = found.reason
+        cut_model = call(bench.pool, cut_file, job, f"reading '{model}'")
+        if cut_model.file is not None:
+            return cut_model.file
+        reason = cut_model.reason
     if reason:
         _LOG.warning("callers pass the caches: %s", reason)
     if reason or not (policy.finds or policy.declared):
@@ -309,7 +309,7 @@ class _Making:
 
     def caching(self, model: Path, cut: CutModel) -> _Making:
         """The same of a file that keeps caches, of the user's model."""
-        symbol = next(each for each in self.opened.symbols if each.name == POSITIONS)
+        symbol = next(candidate for candidate in self.opened.symbols if candidate.name == POSITIONS)
         own = self.opened.model
         opened = replace(self.opened, model=replace(own, caches=cut.caches, bound=(*own.bound, *cut.fixed)))
         cached = CachingModel(model, cut.caches, symbol.most, cut.dtypes)
@@ -406,7 +406,7 @@ class _Making:
         """Tune a plan, and publish its file."""
         return self._published(*self._plans())
 
-    def _published(self, found: Candidacy, tuned: Tuned, runner: SizedNets) -> Artifact:
+    def _published(self, candidacy: Candidacy, tuned: Tuned, runner: SizedNets) -> Artifact:
         """Publish the file of the best plan that is right."""
         judges: dict[str, SizedNets] = {}
 
@@ -415,7 +415,7 @@ class _Making:
             return Publisher(tuned.builder, judge, self.output, self.publication).publish(recipe)
 
         refined, run = publish_best(tuned.refined, tuned.refiner, publish)
-        made = self._tuned_artifact(found, refined, run, judges[refined.recipe.digest])
+        made = self._tuned_artifact(candidacy, refined, run, judges[refined.recipe.digest])
         told = map(str, self._thresholds(refined.recipe))
         return replace(made, sizes=(*made.sizes, *told))
 
@@ -438,7 +438,7 @@ class _Making:
         folder = self.output.parent
         return tuned_plans(self.opened, self._config, self.bench, folder, self.cached, forms, follows=self.follows)
 
-    def _tuned_artifact(self, found: Candidacy, refined: Refined, run: NetRun, runner: SizedNets) -> Artifact:
+    def _tuned_artifact(self, candidacy: Candidacy, refined: Refined, run: NetRun, runner: SizedNets) -> Artifact:
         made = self._artifact(refined.plan, run, runner)
         calls = self.opened.model.graph.calls
         timed = (call.named for call in calls if call.share)
@@ -446,7 +446,7 @@ class _Making:
             f"with {named} {ratio:.2f} times the least time of a plan"
             for named, ratio in zip(timed, refined.profiled.regrets, strict=False)
         )
-        return replace(made, rejections=found.candidates.rejections, calls=calls, sizes=(*made.sizes, *told))
+        return replace(made, rejections=candidacy.candidates.rejections, calls=calls, sizes=(*made.sizes, *told))
 
     def replayed(self, plan: Plan) -> Artifact:
         """Build a saved plan, and publish its file.
@@ -455,12 +455,12 @@ class _Making:
             UsageError: if the plan was made for another model or other ranges.
             CompileError: if the outputs are wrong.
         """
-        found, runner = replayed_net(plan, self.opened, self.config, self.bench, self.cached)
-        runner = self._judge(found.recipe, runner)
-        run = Publisher(runner.builder, runner, self.output, self.publication).publish(found.recipe)
+        open_model, runner = replayed_net(plan, self.opened, self.config, self.bench, self.cached)
+        runner = self._judge(open_model.recipe, runner)
+        run = Publisher(runner.builder, runner, self.output, self.publication).publish(open_model.recipe)
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
-        return replace(self._artifact(plan, run, runner), rejections=found.candidates.rejections)
+        return replace(self._artifact(plan, run, runner), rejections=open_model.candidates.rejections)
 
     def _artifact(self, plan: Plan, run: NetRun, runner: SizedNets) -> Artifact:
         size = self.publication.place_of(self.output).stat().st_size

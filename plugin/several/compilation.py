@@ -97,11 +97,11 @@ def compile_several(
             size=staged.module.stat().st_size,
             weight_bytes=files.weight_bytes,
             manifest=manifest,
-            plans=tuple(each.plan for each in made),
+            plans=tuple(done.plan for done in made),
             errors=tuple(None if run is None else run.error for run in runs),
             layers=tuple("" if run is None else run.layers for run in runs),
-            shapes=tuple(each.shapes for each in made),
-            rejections=tuple(each.rejections for each in made),
+            shapes=tuple(done.shapes for done in made),
+            rejections=tuple(done.rejections for done in made),
             weights=external,
         )
 
@@ -148,17 +148,17 @@ def _saved(plans: PlanSet, targets: Sequence[Target], shapes: Sequence[Shapes]) 
     Raises:
         UsageError: if one is missing, or too many are there.
     """
-    found: dict[tuple[str, object], Plan] = {(plan.plan.target, _key(plan.shapes)): plan.plan for plan in plans.plans}
-    wanted = {(str(target), _key(each)): each for target, each in itertools.product(targets, shapes)}
-    for (target, key), each in wanted.items():
-        if (target, key) not in found:
+    saved: dict[tuple[str, object], Plan] = {(plan.plan.target, _key(plan.shapes)): plan.plan for plan in plans.plans}
+    wanted = {(str(target), _key(pair)): pair for target, pair in itertools.product(targets, shapes)}
+    for (target, key), pair in wanted.items():
+        if (target, key) not in saved:
             raise UsageError(
-                f"the saved plans have none for {target} with {shapes_text(each)}; leave the options for targets and "
+                f"the saved plans have none for {target} with {shapes_text(pair)}; leave the options for targets and "
                 "shapes out, or tune again"
             )
     if len(plans.plans) > len(wanted):
         raise UsageError("the saved plans are for more targets or shapes than are asked for; leave these options out")
-    return found
+    return saved
 
 
 def _joined(
@@ -166,7 +166,7 @@ def _joined(
 ) -> NetFiles:
     """Compile all plans into one file, and the weights into another if they go there."""
     modules = []
-    for device, plans in itertools.groupby(made, lambda each: each.target.device):
+    for device, plans in itertools.groupby(made, lambda done: done.target.device):
         joined = [
             JoinedPlan(
                 SplitNetwork(plan.recipe.graph, plan.recipe.variants, plan.imported.ranges, state_pairs(plan.imported)),
@@ -195,18 +195,18 @@ def _verified(made: Sequence[Made], places: Mapping[str, Place], files: NetFiles
     Raises:
         CompileError: if an output is wrong.
     """
-    runs = [each.run for each in made]
+    runs = [plan_made.run for plan_made in made]
     done = set()
-    for index, each in enumerate(made):
-        if each.runner is None:
+    for index, plan_made in enumerate(made):
+        if plan_made.runner is None:
             continue
-        shapes = tuple(value.type.shape for value in each.imported.graph.inputs)
-        key = id(places[str(each.target)].pool), each.target.device, shapes
+        shapes = tuple(value.type.shape for value in plan_made.imported.graph.inputs)
+        key = id(places[str(plan_made.target)].pool), plan_made.target.device, shapes
         if key in done:
             continue
         done.add(key)
-        run = each.runner.judged(Build(each.recipe, files))
+        run = plan_made.runner.judged(Build(plan_made.recipe, files))
         if run.status is not Status.OK:
-            raise refusal([run], each.runner.budget)
+            raise refusal([run], plan_made.runner.budget)
         runs[index] = run
     return runs

@@ -22,23 +22,23 @@ def manifest_of(made: Sequence[Made], weights: Path | None) -> Manifest:
         weights: file of the weights beside the module; None if they are inside.
     """
     single = [
-        Manifest.from_json(each.recipe.manifest(each.imported, ModuleHeader(each.target, weights))) for each in made
+        Manifest.from_json(plan.recipe.manifest(plan.imported, ModuleHeader(plan.target, weights))) for plan in made
     ]
     first = made[0].target.device
-    has_levels = len({each.target for each in made if each.target.is_cpu}) > 1
+    has_levels = len({plan.target for plan in made if plan.target.is_cpu}) > 1
     alternatives = [
         Alternative(
-            device=each.target.device,
-            level=each.target.architecture,
+            device=plan.target.device,
+            level=plan.target.architecture,
             inputs=own.inputs,
             outputs=own.outputs,
-            needs=level_of(each.target).needs if has_levels and each.target.is_cpu else (),
+            needs=level_of(plan.target).needs if has_levels and plan.target.is_cpu else (),
             features=own.features,
-            part=part_name(each.target.device, first),
+            part=part_name(plan.target.device, first),
             plan=own.plan,
             network=own.network,
         )
-        for each, own in zip(made, single, strict=True)
+        for plan, own in zip(made, single, strict=True)
     ]
     return _with(single[0], alternatives)
 

@@ -91,31 +91,31 @@ def replayed_plan(task: PlanTask, plan: Plan) -> Made:
     importing = replace(config.importing, named=tuple(layer.layer for layer in plan.layers), exponents=plan.exponents)
     imported = import_network(task.model, importing, bench.pool, bench.progress, bench.directory)
     check_files(task.model, task.output, config, task.others, imported.external)
-    found = replay(plan, imported, config.planning, config.dump_directory)
+    recipe = replay(plan, imported, config.planning, config.dump_directory)
     budget = config.error_budget
-    samples = checked_samples(found.imported, config.calibration, bench.pool, narrow=budget.narrow)
-    check_measure(found.imported, samples, bench.pool, budget)
+    samples = checked_samples(recipe.imported, config.calibration, bench.pool, narrow=budget.narrow)
+    check_measure(recipe.imported, samples, bench.pool, budget)
     rounding = replace(config.calibrating, blocks=blocks_of(plan))
-    imported = compensated_as(plan, found.imported, samples, rounding, bench.pool, bench.progress)
-    made = Made(config.target, config.shapes, imported, found.recipe, plan, rejections=found.candidates.rejections)
+    imported = compensated_as(plan, recipe.imported, samples, rounding, bench.pool, bench.progress)
+    made = Made(config.target, config.shapes, imported, recipe.recipe, plan, rejections=recipe.candidates.rejections)
     if not runs_here(config.target):
         _LOG.warning("this machine does not run %s code: its plan is not checked", config.target)
         return made
     builder = Builder(imported, bench.pool, bench.directory, config.header, bench.progress)
     runner = NetRunner(builder, samples, budget_of_model(budget, imported, samples))
-    run = _checked(found.recipe, builder, runner)
+    run = _checked(recipe.recipe, builder, runner)
     with forgotten_if_wrong([imported], KeptValues.of_imports()):
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
     return replace(made, run=run, runner=runner)
 
 
-def _predicted(found: Candidacy, config: CompileConfig, bench: Bench, output: Path) -> Recipe:
+def _predicted(candidacy: Candidacy, config: CompileConfig, bench: Bench, output: Path) -> Recipe:
     """The best plan by predicted costs; stock code, within the pins, on a GPU that there is no model of."""
     if config.target.has_models:
-        recipe = predicted_recipe(found, config, bench, output.parent, whole=False)
+        recipe = predicted_recipe(candidacy, config, bench, output.parent, whole=False)
     else:
-        recipe = guessed_recipe(found.imported, found.candidates.variants, config.planning)
+        recipe = guessed_recipe(candidacy.imported, candidacy.candidates.variants, config.planning)
     basis = f"; times are {recipe.plan.basis}" if recipe.plan.basis else ""
     _LOG.warning("this machine does not run %s code: its plan is neither tuned nor checked%s", config.target, basis)
     return recipe
@@ -130,7 +130,7 @@ def _checked(recipe: Recipe, builder: Builder, runner: NetRunner) -> NetRun:
     return runner.judged_and_kept(build)
 
 
-def _beside_stock(refined: Refined, tuned: Tuned, found: Candidacy, config: CompileConfig, bench: Bench) -> Plan:
+def _beside_stock(refined: Refined, tuned: Tuned, candidacy: Candidacy, config: CompileConfig, bench: Bench) -> Plan:
     """The plan with the time of the whole model by stock IREE, which such a file cannot have among its plans.
 
     A plan that is slower is reported: a file of its own would have the whole model in its place.
@@ -138,7 +138,7 @@ def _beside_stock(refined: Refined, tuned: Tuned, found: Candidacy, config: Comp
     plan, recipe, profiler = refined.plan, refined.profiled.recipe, tuned.refiner.profiler
     if config.pins or bench.time.is_spent:
         return plan
-    stock = unsplit_recipe(found.imported, config.planning, plan.peak)
+    stock = unsplit_recipe(candidacy.imported, config.planning, plan.peak)
     profiler.run((recipe, stock))
     own, whole = profiler.run_of(recipe), profiler.run_of(stock)
     if own is None or whole is None or whole.status is not Status.OK:

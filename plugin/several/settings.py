@@ -20,7 +20,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 def settings_of(plans: PlanSet) -> tuple[tuple[Target, ...], tuple[Shapes, ...]]:
     """The targets and the shapes that saved plans are for."""
-    named = dict.fromkeys(each.plan.target for each in plans.plans)
+    named = dict.fromkeys(plan.plan.target for plan in plans.plans)
     targets = tuple(Target.create(device, level) for device, _, level in (name.partition(":") for name in named))
     shapes: list[Shapes] = []
     for plan in plans.plans:

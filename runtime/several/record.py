@@ -84,17 +84,20 @@ class Alternative:
 
 
 def check_alternatives(
-    found: Sequence[Alternative], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], devices: Sequence[str]
+    alternatives: Sequence[Alternative],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    devices: Sequence[str],
 ) -> None:
     """Make sure that plans are of the manifest's inputs, outputs and devices.
 
     Raises:
         ValueError: if not, or if two are for the same level and shapes; the message says which.
     """
-    known = {(alternative.device, alternative.level, alternative.shapes) for alternative in found}
-    if len(known) < len(found):
+    known = {(alternative.device, alternative.level, alternative.shapes) for alternative in alternatives}
+    if len(known) < len(alternatives):
         raise ValueError("two plans are for the same level and the same shapes")
-    for alternative in found:
+    for alternative in alternatives:
         if alternative.device not in devices:
             raise ValueError(
                 f"a plan is for the device '{alternative.device}', which is not among the module's devices"

@@ -22,8 +22,8 @@ def write_page(path: Path, artifact: Artifact, config: CompileConfig, new: Publi
 
 def write_pages(path: Path, artifact: SeveralArtifact, config: CompileConfig, new: Publication) -> None:
     """Write the reports of a file's plans, each on a page of its own."""
-    for each, page in plan_pages(path, _subjects(artifact, config, new)):
-        new.write(each, page)
+    for file, page in plan_pages(path, _subjects(artifact, config, new)):
+        new.write(file, page)
 
 
 def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Subject:
@@ -40,8 +40,8 @@ def _subject(artifact: Artifact, config: CompileConfig, new: Publication) -> Sub
 def _subjects(artifact: SeveralArtifact, config: CompileConfig, new: Publication) -> list[Subject]:
     """What the reports show of the plans of a file."""
     subjects = []
-    each = zip(artifact.manifest.alternatives, artifact.plans, artifact.errors, artifact.rejections, strict=True)
-    for alternative, plan, error, rejections in each:
+    parts = zip(artifact.manifest.alternatives, artifact.plans, artifact.errors, artifact.rejections, strict=True)
+    for alternative, plan, error, rejections in parts:
         known = {spec.name: tuple(size for size in spec.shape if size is not None) for spec in alternative.inputs}
         shapes = {spec.name: known[spec.name] for spec in alternative.inputs if known[spec.name] == spec.shape}
         choice = PlanChoice(shapes, device=alternative.device, level=alternative.level)

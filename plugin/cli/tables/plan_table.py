@@ -27,7 +27,7 @@ def module_rows(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("model", manifest.model),
         ("prepared model's SHA-256", manifest.model_sha256),
         ("inputs", "\n".join(map(_spec, manifest.inputs))),
-        ("bound inputs", "\n".join(f"{_spec(each.spec)} = {each.text}" for each in manifest.bound)),
+        ("bound inputs", "\n".join(f"{_spec(value.spec)} = {value.text}" for value in manifest.bound)),
         ("outputs", "\n".join(_outputs(manifest.outputs))),
         ("any size", "\n".join(map(str, manifest.sizes))),
         ("entry", manifest.entry),

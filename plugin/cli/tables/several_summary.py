@@ -111,18 +111,24 @@ def _each(artifact: SeveralArtifact) -> Iterator[tuple[Alternative, Plan, float 
     return zip(artifact.manifest.alternatives, artifact.plans, artifact.errors, strict=True)
 
 
-def _row(each: Alternative, plan: Plan) -> list[str]:
-    return [each.device, each.level, each.shapes, str(len(plan.layers)), milliseconds(plan.predicted)]
+def _row(alternative: Alternative, plan: Plan) -> list[str]:
+    return [
+        alternative.device,
+        alternative.level,
+        alternative.shapes,
+        str(len(plan.layers)),
+        milliseconds(plan.predicted),
+    ]
 
 
 def _error(error: float | None) -> str:
     return "not checked" if error is None else f"{error:.2g}"
 
 
-def _per_second(each: Alternative, plan: Plan) -> float | None:
+def _per_second(alternative: Alternative, plan: Plan) -> float | None:
     """Items a second, if the first dimension of the first input is the batch; not of a file for any size."""
-    if any(None in spec.shape for spec in each.inputs):
+    if any(None in spec.shape for spec in alternative.inputs):
         return None
-    shape = each.inputs[0].shape if each.inputs else ()
+    shape = alternative.inputs[0].shape if alternative.inputs else ()
     batch = shape[0] if shape and shape[0] else 1
     return batch / plan.measured if plan.measured else None
