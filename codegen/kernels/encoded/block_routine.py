@@ -79,8 +79,8 @@ class BlockRoutine(ABC):
             return machine
         if isinstance(shape, Rejected):
             return shape
-        if 1 < (shape.rows or 1) <= weight.one_of:
-            # Rows that are fewer than the parts hardly share one: each reads its own.
+        if 1 < (shape.rows or 1) <= weight.one_of and not machine.in_subgroups:
+            # Rows that are fewer than the parts hardly share one: each reads its own. On a GPU all read all parts.
             shape = replace(shape, rows=1)
         refusal = self.refusal(weight, shape, machine)
         return refusal or [tiling.parameters() for tiling in self.tilings(shape, machine)]

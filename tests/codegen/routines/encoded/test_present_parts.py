@@ -10,7 +10,7 @@ import pytest
 
 from sartor.codegen.ir.encoding import BlockEncoding, parts_of_rows, row_of_parts
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of
+from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of, integer
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
 from sartor.codegen.kernels.encoded.present_parts import PartContraction
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
@@ -125,3 +125,14 @@ def test_a_kernel_that_looks_at_one_row_of_a_tile_is_seen(
         PartContraction, "_blocks_of", lambda self, asm, space, slots, part: right(self, asm, space, slots[:1], part)
     )
     assert _errors({"seven_rows": subjects["seven_rows"]})["seven_rows"] > 0.1
+
+
+def test_few_rows_are_multiplied_one_by_one_where_parts_are_left_out(subjects: dict[str, Subject]) -> None:
+    """On a GPU each row reads all parts, and a tile of rows reads them once."""
+    for name, rows in (("two_rows", 1), ("bytes_by_points", 1), ("seven_rows", 7)):
+        listed = choices_of(BlockProduct(), subjects[name].task, _TARGET)
+        assert not isinstance(listed, Rejected)
+        assert {min(integer(each["columns"]), 2) for each in listed} == {min(rows, 2)}
+    listed = choices_of(BlockProduct(), subjects["two_rows"].task, Target.create("vulkan"))
+    assert not isinstance(listed, Rejected)
+    assert {each["columns"] for each in listed} == {2}
