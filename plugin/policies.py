@@ -145,6 +145,7 @@ class ImportPolicy:
         double: the type in which float64 is computed.
         states: which inputs and outputs are states; by default none.
         simplifies: whether onnxslim simplifies the model.
+        is_open: whether layers of any size are made of it and of imports with other sizes, which have the same nodes.
     """
 
     target: Target
@@ -157,6 +158,7 @@ class ImportPolicy:
     double: Double = Double.F32
     states: StatePolicy = field(default_factory=StatePolicy)
     simplifies: bool = True
+    is_open: bool = False
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def run_opened(model: Path, feeds: Mapping[str, Array], module: Path) -> list[Ar
     for sizes in (most, *(fit.twin_sizes for fit in fits)):
         get_going()
         shapes = {name: tuple(sizes.get(f"n{size}", size) for size in array.shape) for name, array in feeds.items()}
-        imported = run_import(model, shapes, None)
+        imported = run_import(model, shapes, None, is_open=True)
         if isinstance(imported, WorkerError):
             return imported
         networks.append((imported.graph, imported.weights))

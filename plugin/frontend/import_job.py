@@ -83,6 +83,8 @@ def run_import(
     simplifies: bool = True,
     widens: bool | None = None,
     kept: KeptValues | None = None,
+    *,
+    is_open: bool = False,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -101,11 +103,14 @@ def run_import(
         simplifies: whether onnxslim simplifies the model.
         widens: whether half precision is computed in float32; None as is best for the target.
         kept: imports of earlier compilations; None if none are to be used.
+        is_open: whether layers of any size are made of it and of imports with other sizes.
     """
     end = time.monotonic() + seconds
     splitting = Splitting(target or Target.create(CPU), asked or AskedChildren())
     widens = widens_halves(splitting.target.devices) if widens is None else widens
-    fixed = _Fixed(shapes, bindings or {}, exponents or {}, double, states or StatePolicy(), simplifies, widens)
+    fixed = _Fixed(
+        shapes, bindings or {}, exponents or {}, double, states or StatePolicy(), simplifies, widens, is_open
+    )
     try:
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
             # Needed once the model is prepared, part of which another process does; whether it fails is seen then.
@@ -148,6 +153,7 @@ class _Fixed:
         states: which inputs and outputs are states.
         simplifies: whether onnxslim simplifies it.
         widens: whether half precision is computed in float32.
+        is_open: whether layers of any size are made of it.
     """
 
     shapes: Shapes
@@ -157,6 +163,7 @@ class _Fixed:
     states: StatePolicy
     simplifies: bool
     widens: bool
+    is_open: bool
 
 
 def _imported(
@@ -244,7 +251,8 @@ def _prepared(path: Path, fixed: _Fixed, dumper: Dumper) -> _Read:
         dumper.write_model("loaded.onnx", partial(serialised, loaded))
         declared = DeclaredStates.of(loaded, fixed.states, fixed.bindings)
         simplifier = partial(simplify, process=process) if fixed.simplifies else _as_it_is
-        prepared = prepare(loaded, fixed.shapes, simplifier, declared.bindings, widens=fixed.widens)
+        bindings, widens = declared.bindings, fixed.widens
+        prepared = prepare(loaded, fixed.shapes, simplifier, bindings, widens=widens, is_open=fixed.is_open)
         states = states_of(declared, prepared.inputs, prepared.outputs, fixed.states)
         if fixed.double is Double.F64:
             # In the model's hash, as layers are others.

@@ -138,6 +138,7 @@ def _job(model: Path, policy: ImportPolicy, directory: Path | None, end: float) 
         "double": policy.double,
         "states": policy.states,
         "simplifies": policy.simplifies,
+        "is_open": policy.is_open,
         "kept": KeptValues.of_imports(),
     }
 

@@ -141,7 +141,8 @@ def import_sizes(
         folder = bench.directory / ("sizes" + "x".join(map(str, size.values())))
         folder.mkdir(exist_ok=True)
         dumped = folder_of_sizes(config.dump_directory, size.values())
-        policy = replace(config.importing, shapes=dims.shapes(size), simplifies=simplifies, dump_directory=dumped)
+        policy = replace(config.importing, shapes=dims.shapes(size), dump_directory=dumped, is_open=True)
+        policy = replace(policy, simplifies=simplifies)
         settings.append((policy, folder))
     networks = import_networks(path, settings, bench.pool, bench.progress, bench.time.end) if settings else []
     bench.imported.extend(networks)

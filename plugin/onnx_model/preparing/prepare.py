@@ -80,7 +80,7 @@ from sartor.onnx_model.rewrites.number_types.widen_unsigned import widen_unsigne
 from sartor.onnx_model.rewrites.operator_sets.check_operands import check_operands
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocked import plain_layouts
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.dequantised_products import encode_products
-from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_operators
+from sartor.onnx_model.rewrites.operator_sets.expand_operators import expand_alike, expand_operators
 from sartor.onnx_model.rewrites.operator_sets.expand_standard import expand_preview, expand_standard
 from sartor.onnx_model.rewrites.operator_sets.experimental import expand_experimental
 from sartor.onnx_model.rewrites.operator_sets.normal_domains import normal_domains
@@ -280,6 +280,7 @@ def prepare(
     watch: Watch = lambda *_: None,
     *,
     widens: bool = False,
+    is_open: bool = False,
     without: Collection[str] = (),
 ) -> PreparedModel:
     """Make a loaded model ready for import; ``model`` itself is not changed.
@@ -291,6 +292,7 @@ def prepare(
         bindings: input name to fixed value; the prepared model does not have these inputs.
         watch: told of the rewrites.
         widens: whether values of half precision are computed in float32, as for CPUs, if one message can hold them.
+        is_open: whether it is prepared with other sizes as well, and has to have the same nodes with these.
         without: names of rewrites that are left out, to see what IREE makes of a model without them; the result is not
             checked then.
 
@@ -301,9 +303,9 @@ def prepare(
     """
     fits = partial(_fits, model, shapes or {}, bindings or {})
     is_long = len(model.graph.node) > _MOST_NODES_TRIED
-    return _prepared(
-        model, shapes, simplifier, bindings, _always if is_long else fits, watch, widens=widens, without=without
-    )
+    fits_values = _always if is_long else fits
+    own = partial(_prepared, widens=widens, is_open=is_open, without=without)
+    return own(model, shapes, simplifier, bindings, fits_values, watch)
 
 
 def _always(_: Bindings) -> bool:
@@ -328,6 +330,7 @@ def _prepared(
     watch: Watch = lambda *_: None,
     *,
     widens: bool = False,
+    is_open: bool = False,
     without: Collection[str] = (),
 ) -> PreparedModel:
     work = ModelProto()
@@ -340,7 +343,11 @@ def _prepared(
     # What is not computed in every call may be taken by any number where it is not.
     checking = () if any(node.op_type in WITH_BODIES for node in nodes(model)) else (check_indices,)
     every: tuple[Rewrite, ...] = (*binding, *MODERNISE, *widening, *SIMPLIFY, *checking, *LOWER)
-    steps = tuple(simplifier if step is simplify else step for step in every if _name(step) not in without)
+    own: Mapping[Rewrite, Rewrite] = {
+        simplify: simplifier,
+        expand_operators: expand_alike if is_open else expand_operators,
+    }
+    steps = tuple(own.get(step, step) for step in every if _name(step) not in without)
     described: dict[str, str] = {}
     noise = noise_of(model)
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}

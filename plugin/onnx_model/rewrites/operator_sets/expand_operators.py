@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from onnx import ModelProto, NodeProto
 
@@ -19,7 +20,7 @@ from sartor.onnx_model.rewrites.operator_sets.classical.operators import CLASSIC
 from sartor.onnx_model.rewrites.operator_sets.contrib.attention import ATTENTION
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.block_quantised import BLOCK_QUANTISED, is_kept
 from sartor.onnx_model.rewrites.operator_sets.contrib.counterparts import COUNTERPARTS
-from sartor.onnx_model.rewrites.operator_sets.contrib.experts import EXPERTS
+from sartor.onnx_model.rewrites.operator_sets.contrib.experts import EXPERTS, EXPERTS_ALIKE
 from sartor.onnx_model.rewrites.operator_sets.contrib.fused_floats import FUSED_FLOATS
 from sartor.onnx_model.rewrites.operator_sets.contrib.group_norm import GROUP_NORM
 from sartor.onnx_model.rewrites.operator_sets.contrib.grouped_attention import GROUPED_ATTENTION
@@ -53,8 +54,17 @@ _LOWERINGS: _Lowerings = {
 CONTRIB_OPERATORS = frozenset(_LOWERINGS[CONTRIB_DOMAIN])
 
 
-def expand_operators(model: ModelProto) -> tuple[str, ...]:
+def expand_alike(model: ModelProto) -> tuple[str, ...]:
+    """As ``expand_operators``, to the same nodes whatever the sizes of the model's inputs are."""
+    return expand_operators(model, EXPERTS_ALIKE)
+
+
+def expand_operators(model: ModelProto, own: Mapping[str, Lowering] = MappingProxyType({})) -> tuple[str, ...]:
     """Expand every operator in the tables, until nothing changes, as an expansion may need another one's shapes.
+
+    Args:
+        model: is changed.
+        own: expansions of operators of ONNX Runtime in the place of those in the tables.
 
     Returns:
         The names of the expanded nodes.
@@ -62,7 +72,8 @@ def expand_operators(model: ModelProto) -> tuple[str, ...]:
     Raises:
         UnsupportedModelError: an expansion needs an unknown shape, or the node has options that are not supported.
     """
-    changed, lowerings = list[str](), {**_LOWERINGS, CLASSICAL_DOMAIN: classical(_classical_version(model))}
+    changed, contrib = list[str](), {**_LOWERINGS[CONTRIB_DOMAIN], **own}
+    lowerings = {**_LOWERINGS, CONTRIB_DOMAIN: contrib, CLASSICAL_DOMAIN: classical(_classical_version(model))}
     while True:
         infer_shapes(model)
         expanded = [name for editor in editors(model.graph) for name in _expand(editor, lowerings)]

@@ -33,11 +33,20 @@ class ExpertParts:
         matrices: the first, the second, and the one of gates that are apart, if any.
         rows: how many tokens there are.
         chosen: experts of a token.
+        halves: whether many rows are multiplied in halves, which other numbers of them are not.
     """
 
     def __init__(
-        self, emit: Emitter, routes: ExpertRoutes, matrices: list[ExpertMatrix], rows: int, chosen: int
+        self,
+        emit: Emitter,
+        routes: ExpertRoutes,
+        matrices: list[ExpertMatrix],
+        rows: int,
+        chosen: int,
+        *,
+        halves: bool,
     ) -> None:
+        self._halves = halves
         self._emit, self._routes, self._rows, self._chosen = emit, routes, rows, chosen
         self._first, self._second, *self._gates = matrices
         self._activation = ExpertActivation(emit, self._second.depth)
@@ -113,7 +122,8 @@ class ExpertParts:
         """The products of ``count`` rows: of halves of them where their parts would take much memory."""
         emit, parts = self._emit, self._first.experts
         assert matrix.blocks is not None
-        if count < _LEAST_HALVED or count * parts * matrix.depth <= _MOST_NUMBERS:
+        is_small = count < _LEAST_HALVED or count * parts * matrix.depth <= _MOST_NUMBERS
+        if is_small or not self._halves:
             spread = with_chosen_part(emit, rows, numbers, parts, (count, matrix.depth))
             return encoded_product(emit, spread, matrix.blocks)
         sizes = [count // 2, count - count // 2]

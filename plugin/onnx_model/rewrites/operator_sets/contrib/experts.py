@@ -44,10 +44,13 @@ class _Experts:
         editor: of the graph.
         rows: how many tokens there are.
         matrices: the first, the second, and the one of gates that are apart, if any.
+        halves: whether many rows of weights in few bits are multiplied in halves.
     """
 
-    def __init__(self, node: NodeProto, editor: GraphEditor, rows: int, matrices: list[ExpertMatrix]) -> None:
-        self._emit, self._rows = Emitter(editor, node), rows
+    def __init__(
+        self, node: NodeProto, editor: GraphEditor, rows: int, matrices: list[ExpertMatrix], *, halves: bool
+    ) -> None:
+        self._emit, self._rows, self._halves = Emitter(editor, node), rows, halves
         self._matrices = matrices
         self._first, self._second, *self._gates = matrices
         self._count = self._first.experts
@@ -60,7 +63,8 @@ class _Experts:
         emit, node = self._emit, self._emit.node
         tokens = emit("Reshape", node.input[0], self._shape(self._rows, self._depth), part="tokens")
         if self._first.blocks is not None:
-            made = ExpertParts(emit, self._routes, self._matrices, self._rows, self._chosen).of(tokens)
+            sizes = self._rows, self._chosen
+            made = ExpertParts(emit, self._routes, self._matrices, *sizes, halves=self._halves).of(tokens)
         elif _TAKING_OUT * self._rows * self._chosen < self._count:
             made = self._by_chosen(tokens)
         else:
@@ -154,7 +158,7 @@ _Read = Callable[[NodeProto, GraphEditor, tuple[int, ...]], ExpertMatrix | None]
 
 
 def _mixture(
-    node: NodeProto, editor: GraphEditor, places: list[tuple[int, ...]], read: _Read
+    node: NodeProto, editor: GraphEditor, places: list[tuple[int, ...]], read: _Read, *, halves: bool = False
 ) -> list[NodeProto] | None:
     """The nodes of either operator.
 
@@ -163,6 +167,7 @@ def _mixture(
         editor: of its graph.
         places: of the operands of the first, the second and the third matrix.
         read: makes a matrix of them.
+        halves: whether many rows of weights in few bits are multiplied in halves, which other sizes are not.
     """
     shape, routes = (editor.shape(node.input[index]) for index in (0, 1))
     kinds = [editor.element_type(node.input[index]) for index in (0, 1)]
@@ -183,7 +188,7 @@ def _mixture(
     known = [matrix for matrix in matrices if matrix is not None]
     rows = math.prod(shape[:-1])
     _check_sizes(node, shape[-1], routes, rows, known, width=2 if is_gated and not is_apart else 1)
-    return _Experts(node, editor, rows, known).nodes()
+    return _Experts(node, editor, rows, known, halves=halves).nodes()
 
 
 def _check_sizes(
@@ -225,7 +230,13 @@ def _moe(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
 
 def _qmoe(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     """``QMoE(x, routes, first, scales, bias, second, …, third, …, zero points, weights of routes)``."""
+    return _mixture(node, editor, QUANTISED, matrix_of_blocks, halves=True)
+
+
+def _qmoe_at_once(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
     return _mixture(node, editor, QUANTISED, matrix_of_blocks)
 
 
 EXPERTS: Mapping[str, Lowering] = {"MoE": _moe, "QMoE": _qmoe}
+EXPERTS_ALIKE: Mapping[str, Lowering] = {"QMoE": _qmoe_at_once}
+"""Those in the place of others where the nodes have to be the same for any number of tokens."""

@@ -150,6 +150,10 @@ def test_many_rows_are_multiplied_in_parts(prepare_quickly: Prepare, monkeypatch
     prepared = prepare_quickly(built).model
     assert [each.op_type for each in prepared.graph.node].count("MatMulNBits") == 4 + 8
     assert _each_row(prepared, built, given) < 1e-5
+    # Halves of one number of tokens are no halves of another: layers of any size are made of nodes that are the same.
+    alike = prepare_quickly(built, is_open=True).model
+    assert [each.op_type for each in alike.graph.node].count("MatMulNBits") == 2
+    assert _each_row(alike, built, given) < 1e-5
 
 
 OWN = np.array(
