@@ -24,7 +24,7 @@ from sartor.open_sizes.importing import OpenImport, check_open, import_open
 from sartor.open_sizes.plans import judge_of, replayed_net, tuned_plans
 from sartor.open_sizes.prompts import CheckedPlan, judged_file, sees_no_later_tokens
 from sartor.open_sizes.sized_nets import SizedNets
-from sartor.open_sizes.thresholds import Threshold, thresholds_of
+from sartor.open_sizes.thresholds import thresholds_of
 from sartor.planning.recipe import Recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.policies import Precision, StatePolicy
@@ -416,16 +416,16 @@ class _Making:
 
         refined, run = publish_best(tuned.refined, tuned.refiner, publish)
         made = self._tuned_artifact(candidacy, refined, run, judges[refined.recipe.digest])
-        told = map(str, self._thresholds(refined.recipe))
-        return replace(made, sizes=(*made.sizes, *told))
+        return self._telling(made, refined.recipe)
 
     def _judge(self, recipe: Recipe, runner: SizedNets) -> SizedNets:
         """What checks the file of a plan, whose layers may change their code with the size."""
         return judge_of(recipe, runner, self.opened, self._config, self.bench)
 
-    def _thresholds(self, recipe: Recipe) -> list[Threshold]:
-        """Where layers of a plan change their code."""
-        return thresholds_of(recipe.graph, recipe.variants, self.opened.symbols)
+    def _telling(self, made: Artifact, recipe: Recipe) -> Artifact:
+        """A file that tells at which sizes layers of its plan change their code."""
+        told = map(str, thresholds_of(recipe.graph, recipe.variants, self.opened.symbols))
+        return replace(made, sizes=(*made.sizes, *told))
 
     @property
     def _config(self) -> CompileConfig:
@@ -460,7 +460,8 @@ class _Making:
         run = Publisher(runner.builder, runner, self.output, self.publication).publish(open_model.recipe)
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
-        return replace(self._artifact(plan, run, runner), rejections=open_model.candidates.rejections)
+        made = replace(self._artifact(plan, run, runner), rejections=open_model.candidates.rejections)
+        return self._telling(made, open_model.recipe)
 
     def _artifact(self, plan: Plan, run: NetRun, runner: SizedNets) -> Artifact:
         size = self.publication.place_of(self.output).stat().st_size
