@@ -1,4 +1,4 @@
-"""A file whose layers change their code with the size is checked on both sides of each change and says so, tuned and from a saved plan."""
+"""A file whose layers change their code with the size, tuned or saved, is checked on both sides of each change."""
 
 from __future__ import annotations
 
