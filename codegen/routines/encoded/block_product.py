@@ -45,7 +45,9 @@ class BlockProduct(BlockRoutine):
 
     def parts(self, product: EncodedProduct) -> KernelParts:
         shared = product.nest, product.blocks, product.image, product.memories
-        if product.one_of == 1:
+        # Parts are looked at by whole vectors, which would read behind the last row.
+        length = product.blocks.encoding.depth // product.one_of
+        if product.one_of == 1 or length % product.blocks.lanes:
             return KernelParts(BlockContraction(*shared))
         code = PartContraction(*shared, product.one_of, product.columns)
         return KernelParts(code, code.workspace)

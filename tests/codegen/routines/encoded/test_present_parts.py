@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from sartor.codegen.ir.encoding import BlockEncoding, parts_of_rows, row_of_parts
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Rejected, choices_of, integer
+from sartor.codegen.kernels.encoded.block_contraction import BlockContraction
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight, encoded_weight
+from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.encoded.present_parts import PartContraction
 from sartor.codegen.routines.encoded.block_panels import BlockPanels
 from sartor.codegen.routines.encoded.block_product import BlockProduct
@@ -136,3 +139,10 @@ def test_few_rows_are_multiplied_one_by_one_where_parts_are_left_out(subjects: d
     listed = choices_of(BlockProduct(), subjects["two_rows"].task, Target.create("vulkan"))
     assert not isinstance(listed, Rejected)
     assert {each["columns"] for each in listed} == {2}
+
+
+def test_parts_that_are_no_whole_vectors_are_multiplied_as_they_are() -> None:
+    """Vectors by which they are looked at would reach behind the last row."""
+    blocks = PackedBlocks(BlockEncoding(4, 24, _PARTS * 24, 40), lanes=16, vectors=1)
+    product = Mock(blocks=blocks, one_of=_PARTS)
+    assert type(BlockProduct().parts(product).code) is BlockContraction
