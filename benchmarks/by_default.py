@@ -66,7 +66,9 @@ def run(
         if model.stem not in found:
             found[model.stem] = shown(model, timeout)
             text = json.dumps({name: asdict(each) for name, each in sorted(found.items())}, indent=1)
-            results.write_text(text + "\n", encoding="utf-8")
+            partial = results.with_suffix(".partial")
+            partial.write_text(text + "\n", encoding="utf-8")
+            partial.replace(results)
             print(row(model.stem, found[model.stem]), flush=True)
     raise typer.Exit(0 if all(each.agrees for each in found.values()) else 1)
 
