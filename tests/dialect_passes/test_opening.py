@@ -251,7 +251,21 @@ def _without_the_first_row(build: Builder) -> str:
     return build.op("Relu", "r", build.op("Slice", "rest", "x", *ends))
 
 
-@pytest.mark.parametrize("make", [_mean, _with_a_first_row, _last_row, _without_the_first_row])
+def _by_count(build: Builder, function: str) -> str:
+    """Divides by a function of the number of rows, which constant folding computes."""
+    shape = build.op("Gather", "count", build.op("Shape", "shape", "x"), build.constant(np.array([0])))
+    return build.op("Div", "d", "x", build.op(function, "of_count", build.op("Cast", "real", shape, to=1)))
+
+
+def _standard_deviation(build: Builder) -> str:
+    return _by_count(build, "Sqrt")
+
+
+def _entropy(build: Builder) -> str:
+    return _by_count(build, "Log")
+
+
+@pytest.mark.parametrize("make", [_mean, _with_a_first_row, _last_row, _without_the_first_row, _standard_deviation])
 def test_sizes_in_the_code_are_opened(make: Callable[[Builder], str], tmp_path: Path) -> None:
     path = saved(_of_length(make), tmp_path / "model.onnx")
     graph, model = opened(path, [Symbol("n", 2, 16)], lambda sizes: {"x": (sizes["n"], 6)})
@@ -262,15 +276,8 @@ def test_sizes_in_the_code_are_opened(make: Callable[[Builder], str], tmp_path: 
         assert relative_error(session.run(None, {"x": x}), expected) < 1e-5, count
 
 
-def _standard_deviation(build: Builder) -> str:
-    """Divides by the square root of the number of rows, which constant folding computes."""
-    shape = build.op("Gather", "count", build.op("Shape", "shape", "x"), build.constant(np.array([0])))
-    root = build.op("Sqrt", "root", build.op("Cast", "real", shape, to=1))
-    return build.op("Div", "d", "x", root)
-
-
 def test_a_number_that_follows_from_sizes_in_another_way_is_refused(tmp_path: Path) -> None:
-    path = saved(_of_length(_standard_deviation), tmp_path / "model.onnx")
+    path = saved(_of_length(_entropy), tmp_path / "model.onnx")
     with pytest.raises(
         UnsupportedModelError, match=r"cannot be compiled for any size: .*begins or ends higher.*=1\|8,16"
     ):
