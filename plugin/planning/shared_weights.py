@@ -125,7 +125,8 @@ class WeightSharing:
     ) -> Variant:
         """The fastest variant that reads a weight in a form and differs in nothing else that others see, or ``chosen``.
 
-        A look-up that was not measured counts as if it were as fast.
+        A look-up that was not measured counts as if it were as fast, and so does, where none with the form was, what
+        reads the form of another plan: a search may end before it measures that.
         """
         names = self._names(layer)
         if chosen.implementation.packings[position] == packing or not names:
@@ -133,7 +134,7 @@ class WeightSharing:
         taken = self._seconds(layer, chosen)
         readings = [
             (seconds, variant.descriptor, variant)
-            for variant, seconds in self._timed(layer, taken)
+            for variant, seconds in self._timed(layer, taken, packing)
             if _looks_alike(variant, chosen)
             and variant.implementation.packings[position] == packing
             and all(self.allows(name, layer, variant) for name in names)
@@ -141,15 +142,21 @@ class WeightSharing:
         fitting = [reading for reading in readings if reading[0] <= ratio * taken + _SECONDS]
         return min(fitting)[-1] if fitting else chosen
 
-    def _timed(self, layer: Layer, taken: float) -> Iterator[tuple[Variant, float]]:
+    def _timed(self, layer: Layer, taken: float, form: Packing) -> Iterator[tuple[Variant, float]]:
         """Variants with their seconds, which are ``taken`` where only that can be said."""
         key = layer.task.key
         known = self.tables.measured.get(key, {})
+        reads_form = {
+            variant.descriptor for variant in self.tables.variants[key] if form in variant.implementation.packings
+        }
+        is_followed = form in self.forms.values() and not reads_form & {*known}
         for variant in self.tables.variants[key]:
             seconds = self.tables.seconds(key, variant.descriptor)
             if seconds is not None:
                 yield variant, seconds
-            elif variant.descriptor not in known and variant.traits.family == _LOOK_UPS:
+            elif variant.descriptor not in known and (
+                variant.traits.family == _LOOK_UPS or (is_followed and variant.descriptor in reads_form)
+            ):
                 yield variant, taken
 
     def _names(self, layer: Layer) -> tuple[str, ...]:

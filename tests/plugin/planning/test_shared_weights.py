@@ -147,3 +147,19 @@ def test_a_product_reads_its_weight_as_another_plan_does_if_that_is_hardly_slowe
     assert ("vectors=2" in recipe.variants["head"].descriptor) is follows
     read = recipe.variants["head"].implementation.packings
     assert (dict(zip(head.weights, read, strict=True)) == packings) is follows
+
+
+def test_a_form_that_no_search_measured_is_read_as_another_plan_does(imported: ImportedModel) -> None:
+    other, tables = selected(imported, tables_of(imported, seconds_of(2))), tables_of(imported, seconds_of(4))
+    unmeasured = {
+        key: {name: measured for name, measured in listed.items() if "vectors=2" not in name}
+        for key, listed in tables.measured.items()
+    }
+    (head,) = [layer for layer in other.graph.layers if layer.name == "head"]
+    packings = dict(zip(head.weights, other.variants["head"].implementation.packings, strict=True))
+    plain = selector(imported, FakeTuner(), Precision.F32)
+    beside = replace(plain, solver=replace(plain.solver, forms=packings))
+    (recipe, *_), _ = beside.select(replace(tables, measured=unmeasured), UNLIMITED)
+    assert "vectors=2" in recipe.variants["head"].descriptor
+    (alone, *_), _ = plain.select(replace(tables, measured=unmeasured), UNLIMITED)
+    assert "vectors=4" in alone.variants["head"].descriptor
