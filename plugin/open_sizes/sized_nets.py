@@ -205,7 +205,7 @@ def _mean(runs: Sequence[tuple[float, NetRun]]) -> NetRun:
 def _mean_samples(samples: Iterable[tuple[float, Sequence[float]]]) -> tuple[float, ...]:
     """The mean of each first sample, each second, and so on, as far as all have one."""
     scaled = [[share * second for second in taken] for share, taken in samples]
-    return tuple(sum(of_calls) for of_calls in zip(*scaled, strict=False))
+    return tuple(sum(parts) for parts in zip(*scaled, strict=False))
 
 
 def _mean_passes(passes: Sequence[tuple[float, Sequence[tuple[Dispatch, ...]]]]) -> list[tuple[Dispatch, ...]]:

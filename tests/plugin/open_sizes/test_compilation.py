@@ -30,7 +30,6 @@ from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.open_sizes.symbols import OpenDims
 from sartor.pipeline import compile_model
 from sartor.policies import Precision
-from sartor.profiling.network_runner import NetRunner
 from sartor.report.evidence import read_evidence
 from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
@@ -42,11 +41,10 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.settings.size_range import SizeRange
 from sartor.several.settings import SeveralConfig
-from sartor.tuning.networks.profile_job import NetRun
-from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.cost import Objective
 from sartor.tuning.store.store import Store
 from tests.open_models import feed_forward, saved
+from tests.plugin.open_sizes.planted import plant_wrong_outputs
 
 WIDTH, MOST = 24, 40
 SHAPES = {"x": (SizeRange(1, MOST), WIDTH)}
@@ -283,14 +281,7 @@ def test_a_plan_for_another_range_is_refused(made: Made, tmp_path: Path) -> None
 def test_a_file_that_is_wrong_at_one_size_is_not_written(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked, real = list[NetRunner](), NetRunner.verify
-
-    def planted(self: NetRunner, build: object) -> NetRun:
-        checked.append(self)
-        run = real(self, build)  # type: ignore[arg-type]
-        return NetRun(Status.OK, run.samples, 0.5) if len(checked) == 3 else run
-
-    monkeypatch.setattr(NetRunner, "verify", planted)
+    plant_wrong_outputs(monkeypatch, 3)
     with pytest.raises(CompileError, match=r"with rows=\d+: relative error 0.5.*give the sizes that occur"):
         compile_open(
             made.model, tmp_path / "net.vmfb", OpenConfig(made.config, SHAPES), plan=made.artifact.plan.unmeasured()

@@ -16,7 +16,6 @@ from sartor.errors import CompileError, UsageError
 from sartor.frontend.target_check import runs_here
 from sartor.open_sizes import levels
 from sartor.open_sizes.compilation import OpenConfig
-from sartor.profiling.network_runner import NetRunner
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.manifest import GIVEN_FORMAT, read_manifest
 from sartor.runtime.output_error import relative_error
@@ -24,12 +23,11 @@ from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.runtime.several.levels import likely_level
 from sartor.settings.size_range import SizeRange
-from sartor.tuning.networks.profile_job import NetRun
-from sartor.tuning.records.measurement import Status
 from sartor.tuning.selection.problem.cost import Objective
 from tests.emulated_x86 import Stock, emulated
 from tests.open_models import feed_forward, saved
 from tests.plugin.calling import assert_refused, call, parsed
+from tests.plugin.open_sizes.planted import plant_wrong_outputs
 
 WIDTH, MOST = 24, 40
 SHAPES = {"x": (SizeRange(1, MOST), WIDTH)}
@@ -132,14 +130,7 @@ def test_saved_plans_give_the_same_bytes_and_a_report_with_a_page_for_each(made:
 def test_a_file_of_which_one_level_is_wrong_at_one_size_is_not_written(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked, real = list[NetRunner](), NetRunner.verify
-
-    def planted(self: NetRunner, build: object) -> NetRun:
-        checked.append(self)
-        run = real(self, build)  # type: ignore[arg-type]
-        return NetRun(Status.OK, run.samples, 0.5) if len(checked) == 3 else run
-
-    monkeypatch.setattr(NetRunner, "verify", planted)
+    plant_wrong_outputs(monkeypatch, 3)
     plans = made.artifact.plan_set
     with pytest.raises(CompileError, match=r"with rows=\d+: relative error 0.5.*give the sizes that occur"):
         compile_open_levels(made.model, tmp_path / "net.vmfb", made.opened, targets(), plans=plans)
