@@ -107,7 +107,7 @@ class SearchRun:
                 if any(measurement.is_transient for measurement in measurements.values())
             }
             ended = [case for case in open_cases if case.key not in disturbed]
-            self.tuner.store.put_many(self._end(case, self.settings.until) for case in ended)
+            self.tuner.store.put_many(self._end(case, self.settings) for case in ended)
         return self.tuner.known(self.cases)
 
     def _made_anew(self, cases: Sequence[BenchmarkCase], known: Measured) -> bool:
@@ -160,7 +160,7 @@ class SearchRun:
         if len(known[case.key]) == len(case.variants):
             return False
         # A search that left nothing out is also the end of one that may.
-        ends = [self._end(case, until).key for until in {0.0, self.settings.until}]
+        ends = [self._end(case, settings).key for settings in (replace(self.settings, until=0.0), self.settings)]
         return all(self.tuner.store.get(key) is None for key in ends)
 
     def _searched(self, case: BenchmarkCase) -> Searched:
@@ -258,7 +258,7 @@ class SearchRun:
         (facts,) = {case.facts for case in self.cases if case.key == key}
         return self.counts[key] * min(times, default=ideal_seconds(facts))
 
-    def _end(self, case: BenchmarkCase, until: float) -> Measurement:
+    def _end(self, case: BenchmarkCase, settings: SearchSettings) -> Measurement:
         """The record that the search of a task was completed.
 
         Its key contains the candidates' code, the bound on their error, and what the search was allowed to leave out,
@@ -268,9 +268,16 @@ class SearchRun:
         key = self.tuner.key(case, first.descriptor)
         sources = (self.tuner.key(case, variant.descriptor).source for variant in case.variants)
         codes = (f"{variant.descriptor} {code}" for variant, code in zip(case.variants, sources, strict=True))
-        parts = [f"until {until}", *(f"{count} {key}" for key, count in sorted(self.counts.items()))] if until else []
-        source = digest(str(self.tuner.max_error), *codes, *parts)
+        source = digest(str(self.tuner.max_error), *codes, *self._left_out(settings))
         return Measurement(replace(key, variant=f"{first.descriptor}{SEARCHED}", source=source), Status.OK, (1.0,))
+
+    def _left_out(self, settings: SearchSettings) -> list[str]:
+        """What decides which variants a search leaves out; nothing if it measures all that it picks."""
+        if not settings.until:
+            return []
+        rounds = ["whole rounds"] if settings.whole_rounds else []
+        counts = (f"{count} {key}" for key, count in sorted(self.counts.items()))
+        return [f"until {settings.until}", *rounds, *counts]
 
     def guessed(self, known: Measured) -> Measured:
         """Predicted measurements for tasks without a measured variant that works.
