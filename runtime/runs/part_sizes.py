@@ -28,7 +28,7 @@ class PartSizes:
         """How many calls of one token take as long as a prompt of so many, if there is room."""
         taken, left = 0.0, tokens
         while left > 0:
-            size = self.next(left, max(tokens, *self.sizes))
+            size = self.next(left, max((tokens, *self.sizes)))
             taken += self._calls[size]
             left -= size
         return taken

@@ -71,4 +71,6 @@ def test_the_least_tokens_of_a_part_are_those_that_take_its_time(calls: Mapping[
 
 
 def test_without_parts_tokens_go_one_by_one() -> None:
-    assert taken(PartSizes({}), 3, 3) == [1, 1, 1]
+    parts = PartSizes({})
+    assert taken(parts, 3, 3) == [1, 1, 1]
+    assert parts.calls(3) == 3
