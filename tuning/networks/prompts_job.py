@@ -84,7 +84,8 @@ def calls_of(prompt: Prompt, seconds: Seconds, last: Collection[str] = ()) -> fl
     one, many = seconds
     if not one or not many:
         return prompt.calls
-    return (1 - _share_of(prompt.plan, last)) * many / one
+    # Not less than the token that it has at least, also where all that takes time in its plan runs for that alone.
+    return max((1 - _share_of(prompt.plan, last)) * many / one, 1.0)
 
 
 def _share_of(plan: Mapping[str, Any], names: Collection[str]) -> float:

@@ -265,7 +265,13 @@ def test_an_older_file_computes_a_part_whole_for_one_token(
 
 @pytest.mark.parametrize(
     ("one", "many", "last", "calls"),
-    [(2.0, 9.0, (), 4.5), (1.0, 4.5, ("b",), 1.125), (None, 4.5, (), 3.0), (1.0, None, ("b",), 3.0)],
+    [
+        (2.0, 9.0, (), 4.5),
+        (1.0, 4.5, ("b",), 1.125),
+        (1.0, 4.5, ("a", "b"), 1.0),
+        (None, 4.5, (), 3.0),
+        (1.0, None, ("b",), 3.0),
+    ],
 )
 def test_a_part_takes_as_long_as_so_many_calls_of_one_token(
     one: float | None, many: float | None, last: Sequence[str], calls: float
