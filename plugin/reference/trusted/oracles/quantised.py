@@ -34,7 +34,7 @@ def product_by_blocks(call: Call) -> list[Array]:
     points = np.full((columns, blocks), 2.0 ** (bits - 1))
     if (given := call.input(3)) is not None:
         is_packed = given.dtype == np.uint8
-        numbers = _integers(given.reshape(columns, -1), bits) if is_packed else call.wide(3)
+        numbers = integers(given.reshape(columns, -1), bits) if is_packed else call.wide(3)
         points = numbers.reshape(columns, -1)[:, :blocks].astype(np.float64)
     group = call.input(4)
     groups = np.arange(depth) // block if group is None else group.reshape(-1)[:depth].astype(np.int64)
@@ -46,12 +46,12 @@ def product_by_blocks(call: Call) -> list[Array]:
     products = []
     for start in range(0, columns, _DECODED):
         part = slice(start, start + _DECODED)
-        integers = _integers(codes[part], bits).reshape(len(codes[part]), -1)[:, :depth]
-        products.append(rows @ ((integers - points[part, groups]) * scales[part, groups]).T)
+        decoded = integers(codes[part], bits).reshape(len(codes[part]), -1)[:, :depth]
+        products.append(rows @ ((decoded - points[part, groups]) * scales[part, groups]).T)
     return [(np.concatenate(products, -1) + call.wide_or(5, 0.0)).astype(lhs.dtype)]
 
 
-def _integers(data: Array, bits: int) -> Array:
+def integers(data: Array, bits: int) -> Array:
     """Integers without a sign of up to 8 bits, lowest first, that fill the last axis of bytes without gaps."""
     digits = np.unpackbits(data, axis=-1, bitorder="little")
     count = digits.shape[-1] // bits

@@ -19,6 +19,7 @@ from sartor.reference.trusted.oracles import (
     activations,
     attention,
     convolutions,
+    experts,
     fills,
     masked_decoding,
     normalisations,
@@ -109,6 +110,11 @@ DEVIATIONS: Mapping[Operator, Deviation] = {
         lambda node, types: packed_attention.is_packed(node),
         packed_attention.packed_attention,
         "its CPU kernel takes no packed keys and values",
+    ),
+    (_MICROSOFT, "QMoE"): Deviation(
+        lambda node, types: experts.rounds_tokens(node),
+        experts.quantised_experts,
+        "its CPU kernel rounds tokens to 8 bits before weights of 8 bits in blocks, whatever accuracy_level says",
     ),
 }
 """What ONNX Runtime is not trusted with, though it has a kernel."""
