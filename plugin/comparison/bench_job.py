@@ -81,7 +81,10 @@ SELF = "sartor"
 ON_DEVICE = "sartor, on the device"
 """The module with inputs that are on a GPU already and outputs that stay there, without transfers."""
 
-PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = {
+Peer = Callable[[Mapping[str, Array]], list[Array]]
+"""Another runtime with a model: it takes an array for each input, and gives those of its outputs."""
+
+PEERS: dict[str, Callable[..., Peer]] = {
     "onnxruntime": partial(OnnxRuntimeReference, is_timed=True),
     "openvino": OpenVinoReference,
 }
@@ -89,6 +92,7 @@ PEERS: dict[str, Callable[..., Callable[[Mapping[str, Array]], list[Array]]]] = 
 
 _DEFAULT_SECONDS = 2.0
 _ROUND_TIMEOUT = 60.0
+_SIZE_TIMEOUT = 120.0
 # Weights of many GiB are read from a slow disk in that time; what takes longer is timed as it is.
 _SETTLE_SECONDS = 300.0
 
@@ -150,23 +154,33 @@ def time_in_worker(runs: BenchRuns) -> BenchResults:
     """
     timeout = TIMEOUT + (_ROUND_TIMEOUT * runs.rounds if runs.exactly else 0.0)
     with open_pool(1, machine_turns()) as (pool, _):
+        (results,) = call(pool, time_runs, {"runs": [runs]}, "timing", timeout, quiet=True)
+        return results
+
+
+def time_sizes_in_worker(runs: Sequence[BenchRuns]) -> list[BenchResults]:
+    """As ``time_in_worker``, of one module with inputs of several sizes: each runtime has one session for all."""
+    first = runs[0]
+    timeout = TIMEOUT + len(runs) * (_SIZE_TIMEOUT + (_ROUND_TIMEOUT * first.rounds if first.exactly else 0.0))
+    with open_pool(1, machine_turns()) as (pool, _):
         return call(pool, time_runs, {"runs": runs}, "timing", timeout, quiet=True)
 
 
-def time_runs(runs: BenchRuns) -> BenchResults | WorkerError:
-    """Worker side of ``time_in_worker``."""
+def time_runs(runs: Sequence[BenchRuns]) -> list[BenchResults] | WorkerError:
+    """Worker side of ``time_in_worker`` and ``time_sizes_in_worker``: runs differ in their inputs alone."""
     try:
         return _time(runs)
     except SartorError as error:
         return WorkerError(error)
 
 
-def _time(runs: BenchRuns) -> BenchResults:
-    if runs.model is not None:
+def _time(runs: Sequence[BenchRuns]) -> list[BenchResults]:
+    model = runs[0].model
+    if model is not None:
         # Peers would read whatever external data it names, wherever that is.
-        check_files(runs.model)
-    with _fed(runs) as fed:
-        return _timed(fed)
+        check_files(model)
+    with _fed(runs[0]) as fed:
+        return _timed([replace(run, model=fed.model) for run in runs])
 
 
 @contextmanager
@@ -182,28 +196,34 @@ def _fed(runs: BenchRuns) -> Iterator[BenchRuns]:
         yield replace(runs, model=copy)
 
 
-def _timed(runs: BenchRuns) -> BenchResults:
+def _timed(runs: Sequence[BenchRuns]) -> list[BenchResults]:
+    first = runs[0]
     session = Session(
-        runs.module, device=runs.device, threads=runs.workers, signature=runs.signature, keep_states=False
+        first.module, device=first.device, threads=first.workers, signature=first.signature, keep_states=False
     )
     with session:
         session.settle(_SETTLE_SECONDS)
+        references = {name: PEERS[name](first.model, threads=first.peer_threads) for name in first.peers}
+        return [_timed_once(session, references, run) for run in runs]
 
-        def whole() -> list[Array]:
-            return session.run(None, dict(runs.feeds))
 
-        peers = {name: _peer(name, runs) for name in runs.peers}
-        _warn_of_another_network(whole, peers, runs)
-        callables: dict[str, Callable[[], object]] = {SELF: whole}
-        if not session.device.host_memory:
-            arrays = {name: session.to_device(feed) for name, feed in runs.feeds.items()}
-            callables[ON_DEVICE] = lambda: session.run_device(None, arrays)
-        callables |= peers
-        seconds = 0.0 if runs.exactly else _DEFAULT_SECONDS
-        if not runs.peers:
-            return BenchResults(time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds), {})
-        samples = time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds, block=BLOCK, pause=PAUSE)
-        return BenchResults(samples, _errors(whole, peers, runs))
+def _timed_once(session: Session, references: Mapping[str, Peer], runs: BenchRuns) -> BenchResults:
+    def whole() -> list[Array]:
+        return session.run(None, dict(runs.feeds))
+
+    feeds = _whole_feeds(runs)
+    peers = {name: partial(reference, feeds) for name, reference in references.items()}
+    _warn_of_another_network(whole, peers, runs)
+    callables: dict[str, Callable[[], object]] = {SELF: whole}
+    if not session.device.host_memory:
+        arrays = {name: session.to_device(feed) for name, feed in runs.feeds.items()}
+        callables[ON_DEVICE] = lambda: session.run_device(None, arrays)
+    callables |= peers
+    seconds = 0.0 if runs.exactly else _DEFAULT_SECONDS
+    if not runs.peers:
+        return BenchResults(time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds), {})
+    samples = time_interleaved(callables, min_rounds=runs.rounds, min_seconds=seconds, block=BLOCK, pause=PAUSE)
+    return BenchResults(samples, _errors(whole, peers, runs))
 
 
 def _errors(
@@ -227,12 +247,6 @@ def _warn_of_another_network(
                 runs.module,
                 difference,
             )
-
-
-def _peer(name: str, runs: BenchRuns) -> Callable[[], list[Array]]:
-    reference = PEERS[name](runs.model, threads=runs.peer_threads)
-    feeds = _whole_feeds(runs)
-    return lambda: reference(feeds)
 
 
 def _whole_feeds(runs: BenchRuns) -> dict[str, Array]:

@@ -34,12 +34,18 @@ def layered_manifest(module: Path, choice: PlanChoice = FIRST, *, later: bool = 
     If it has a plan for ``later`` inferences, it can be as if that was its only plan.
 
     Raises:
-        UsageError: if the module has no manifest, or no layers.
+        UsageError: if the module has no manifest, or no layers, or is for any size.
     """
     manifest = module_manifest(module, choice)
     if manifest is None:
         raise UsageError(
             f"'{module}' was not compiled by sartor, so its layers are not known; compare its outputs only"
+        )
+    if manifest.sizes:
+        names = " and ".join(f"'{size.name}'" for size in manifest.sizes)
+        raise UsageError(
+            f"'{module}' is for any {names}, and layers are compared one by one where sizes are known: compile the "
+            "model with numbers in --shape, and compare the layers of that file"
         )
     if later and manifest.successor is not None:
         manifest = replace(manifest, plan=manifest.successor["plan"])

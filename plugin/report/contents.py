@@ -61,6 +61,7 @@ def _model(subject: Subject) -> dict[str, Any]:
         "reasons": list(reasons),
         "totals": _totals(subject),
         "times": [_times(name, samples) for name, samples in subject.times.items()],
+        "bySize": [{"sizes": dict(taken.sizes), "seconds": dict(taken.seconds)} for taken in subject.by_size],
         "cold": [
             asdict(bar) for (name, state), run in subject.cold.items() for bar in bars_of(f"{name}, {state}", run)
         ],

@@ -29,6 +29,19 @@ class LayerErrors:
 
 
 @dataclass(frozen=True)
+class TimesOfSize:
+    """What an inference with inputs of some sizes takes.
+
+    Attributes:
+        sizes: by the names of dimensions.
+        seconds: the median by name of the runtime, in the same rounds.
+    """
+
+    sizes: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Subject:
     """A module.
 
@@ -40,6 +53,7 @@ class Subject:
         evidence: measurements of candidates.
         rejections: why routines do not support layers; empty if they were not asked.
         times: seconds of each inference by name of the runtime, in the same rounds; empty if they were not measured.
+        by_size: times of a module for any size; empty if they were not measured.
         errors: by layer name; empty if they were not measured.
         cold: typical first inferences, by runtime and state of its files; empty if they were not measured.
         others: facts about the module to be shown, by name.
@@ -52,6 +66,7 @@ class Subject:
     evidence: Evidence = field(default_factory=Evidence)
     rejections: Sequence[Rejection] = ()
     times: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    by_size: Sequence[TimesOfSize] = ()
     errors: Mapping[str, LayerErrors] = field(default_factory=dict)
     cold: Mapping[tuple[str, str], FirstRun] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from sartor.cli.options.common import (
 )
 from sartor.cli.options.plan_choice import PlanShapesOption, read_choice
 from sartor.cli.options.sizes import SizeOption, sized_inputs
+from sartor.cli.options.swept_sizes import Sizes, SizesOption, as_texts, swept_sizes
 from sartor.cli.options.timing import (
     DEFAULT_ROUNDS,
     ROUNDS_WITH_PEERS,
@@ -39,8 +40,9 @@ from sartor.cli.options.timing import (
 from sartor.cli.tables.cold_table import ColdTimes, cold_json, show_cold
 from sartor.cli.tables.in_network_table import in_network_rows
 from sartor.cli.tables.peak_table import bench_machine
+from sartor.cli.tables.size_table import show_sizes, sizes_json
 from sartor.cli.tables.time_table import show_times, times_json
-from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker
+from sartor.comparison.bench_job import PEERS, SELF, BenchRuns, time_in_worker, time_sizes_in_worker
 from sartor.devices import CPU, is_cpu
 from sartor.errors import DeviceError, UsageError
 from sartor.first_inference.cold_bench import COLD_PEERS, DEFAULT_COLD_ROUNDS, ColdRuns, time_cold
@@ -85,6 +87,7 @@ def bench(
     input: InputOption = None,
     shape: PlanShapesOption = None,
     size: SizeOption = None,
+    sizes: SizesOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
     signature: SignatureOption = None,
@@ -105,7 +108,8 @@ def bench(
             "MODEL.vmfb": module,
             "--vs": vs,
         }
-        given |= {"--peers": peers, "--input": input, "--shape": shape, "--size": size, "--device": device}
+        given |= {"--peers": peers, "--input": input, "--shape": shape, "--size": size, "--sizes": sizes}
+        given |= {"--device": device}
         check_peak_stands_alone(given | {"--signature": signature, "--rounds": rounds})
         bench_machine(read_threads(threads), tuning_db, json)
         return
@@ -114,8 +118,14 @@ def bench(
     if trace is not None:
         check_trace(trace, module, vs, sources)
     names = timed_peers(vs, peers, COLD_PEERS if cold else tuple(PEERS))
-    timed = _timed_module(module, read_choice(shape, device, sources), threads, signature, sources, size)
-    beside = _Peers(vs, names, read_threads(threads))
+    choice, beside = read_choice(shape, device, sources), _Peers(vs, names, read_threads(threads))
+    if sizes:
+        _check_sizes_alone({"--cold": cold, "--dispatches": dispatches, "--trace": trace})
+        swept = swept_sizes(module, sizes, size)
+        each_timed = [_timed_module(module, choice, threads, signature, sources, as_texts(one)) for one in swept]
+        _time_sizes(swept, each_timed, beside, rounds, json)
+        return
+    timed = _timed_module(module, choice, threads, signature, sources, size)
     if cold:
         _check_cold_alone(timed, beside, dispatches, trace)
         _time_first(timed, beside, rounds, json)
@@ -181,6 +191,19 @@ def _timed_module(
     inputs = sized_inputs(module, known.inputs, size)
     feeds = make_feeds(inputs, sources, bound_inputs(module), noise_inputs(module))
     return _Timed(module, manifest, known, device, workers, feeds)
+
+
+def _check_sizes_alone(given: Mapping[str, object]) -> None:
+    """Make sure that no option is given of what ``--sizes`` does not time."""
+    names = [name for name, value in given.items() if value]
+    if names:
+        raise UsageError(f"{names[0]} is for one size; leave it out, or name the size with --size in place of --sizes")
+
+
+def _time_sizes(swept: Sequence[Sizes], timed: Sequence[_Timed], peers: _Peers, rounds: int | None, json: bool) -> None:
+    """Time inferences with each of several sizes, and show them."""
+    results = time_sizes_in_worker([_runs(one, peers, rounds) for one in timed])
+    (sizes_json if json else show_sizes)(swept, results)
 
 
 def _check_cold_alone(timed: _Timed, peers: _Peers, dispatches: bool, trace: Path | None) -> None:

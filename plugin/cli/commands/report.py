@@ -23,12 +23,14 @@ from sartor.cli.options.report_files import (
     SavedPlansOption,
     check_measuring,
     check_subjects,
+    check_swept,
     check_targets,
     explorer_files,
 )
 from sartor.cli.options.sizes import SizeOption, sized_inputs
+from sartor.cli.options.swept_sizes import Sizes, SizesOption, as_texts, swept_sizes
 from sartor.cli.options.timing import read_peers
-from sartor.cli.output.measured_report import Measured, with_errors, with_times
+from sartor.cli.output.measured_report import Measured, with_errors, with_sizes, with_times
 from sartor.cli.output.terminal import show_json, tuning_progress
 from sartor.comparison.bench_job import PEERS
 from sartor.config import default_database
@@ -61,6 +63,7 @@ def report(
     cold: ColdFilesOption = None,
     shape: PlanShapesOption = None,
     size: SizeOption = None,
+    sizes: SizesOption = None,
     device: DeviceOption = None,
     cpu: PlanLevelOption = None,
     threads: ThreadsOption = None,
@@ -70,6 +73,8 @@ def report(
     check_subjects(modules, {"--plan": plan, "--cold": cold})
     others = {"--threads": threads is not None, "--size": bool(size)}
     check_measuring(measures=measure, has_model=vs is not None, peers=peers, others=others)
+    check_swept(sizes, measures=measure, modules=modules)
+    swept = swept_sizes(modules[0], sizes, size) if sizes else []
     if tuning_db is not None:
         existing_database(tuning_db)
     check_file_limit()
@@ -78,7 +83,7 @@ def report(
     database = tuning_db or default_database()
     explorer = explorer_files(model_explorer, modules)
     check_targets([target, *explorer], modules, [*(plan or ()), *(cold or ())], vs, database)
-    measuring = _Measuring(measure, vs, names, read_choice(shape, device, level=cpu), threads, size)
+    measuring = _Measuring(measure, vs, names, read_choice(shape, device, level=cpu), threads, size, swept)
     subjects = []
     for index, path in enumerate(modules):
         saved = Plan.load(plan[index]) if plan else None
@@ -102,6 +107,12 @@ class _Measuring:
     choice: PlanChoice
     threads: int | None
     sizes: Sequence[str] | None
+    swept: Sequence[Sizes]
+
+    @property
+    def of_once(self) -> Sequence[str] | None:
+        """The sizes where there is a single one: those in the middle of several."""
+        return as_texts(self.swept[len(self.swept) // 2]) if self.swept else self.sizes
 
 
 def _measured(subject: Subject, path: Path, measuring: _Measuring) -> Subject:
@@ -109,10 +120,14 @@ def _measured(subject: Subject, path: Path, measuring: _Measuring) -> Subject:
     if not (measuring.times or measuring.model):
         return subject
     choice, model = measuring.choice, measuring.model
-    measured = Measured(path, model, choice, measuring.threads, _random_feeds(path, choice, measuring.sizes))
-    if model is not None:
+    measured = Measured(path, model, choice, measuring.threads, _random_feeds(path, choice, measuring.of_once))
+    # Of a module for any size the model is there for other runtimes.
+    if model is not None and not (measuring.times and subject.manifest.sizes):
         with tuning_progress() as progress:
             subject = with_errors(subject, measured, model, progress)
+    if measuring.swept:
+        feeds = [(one, _random_feeds(path, choice, as_texts(one))) for one in measuring.swept]
+        subject = with_sizes(subject, measured, measuring.peers, feeds)
     return with_times(subject, measured, measuring.peers) if measuring.times else subject
 
 

@@ -97,6 +97,18 @@ def check_measuring(*, measures: bool, has_model: bool, peers: str | None, other
             raise UsageError(f"{option} is for --measure and --vs; give one of them, or leave it out")
 
 
+def check_swept(sizes: Sequence[str] | None, *, measures: bool, modules: Sequence[Path]) -> None:
+    """Make sure that times over sizes are measured, of one module: two may take sizes of other names.
+
+    Raises:
+        UsageError: if not.
+    """
+    if sizes and not measures:
+        raise UsageError("--sizes are timed with --measure; give it, or leave --sizes out")
+    if sizes and len(modules) > 1:
+        raise UsageError("--sizes are timed of one module; make a page for each, or leave --sizes out")
+
+
 def explorer_files(path: Path | None, modules: Sequence[Path]) -> list[Path]:
     """The file of the graph and that of its times; none if they are not wanted.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sartor.comparison.bench_job import SELF, BenchRuns, time_in_worker
+from sartor.comparison.bench_job import SELF, BenchRuns, time_in_worker, time_sizes_in_worker
 from sartor.comparison.compare_job import Question, ask
 from sartor.comparison.layer_errors import LayerError
 from sartor.comparison.model_comparison import layered_manifest, open_comparison, usual_error
@@ -16,7 +16,7 @@ from sartor.onnx_model.rewrites.number_types.widen_halves import widens_halves
 from sartor.policies import DEFAULT_MAX_ERROR
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.progress import Progress
-from sartor.report.subject import LayerErrors, Subject, with_dispatches
+from sartor.report.subject import LayerErrors, Subject, TimesOfSize, with_dispatches
 from sartor.runtime.driver.device import device_settings
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.runtime.manifest import Manifest
@@ -33,7 +33,12 @@ from sartor.runtime.several.choice import PlanChoice
 from sartor.tuning.workers.calls import open_pool
 from sartor.tuning.workers.sharing import machine_turns
 
+Feeds = Mapping[str, Array]
+"""An array per input."""
+
 _ROUNDS = 20
+# A round is a block of runs where there are peers, and there are many sizes.
+_ROUNDS_OF_A_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -62,19 +67,52 @@ def with_times(subject: Subject, measured: Measured, peers: tuple[str, ...]) -> 
         UsageError: if this machine does not run the level of the plan.
         SartorError: if a runtime raises one.
     """
-    path, manifest = measured.path, subject.manifest
+    manifest = subject.manifest
     _check_level(measured, manifest)
-    kind, device = manifest.devices[0], measured.choice.device or manifest.devices[0]
-    best = measured.threads or session_threads(path)
-    workers = device_settings(CPU, best).threads if is_cpu(kind) else None
-    signature = module_signature(path, choice=measured.choice)
+    signature = module_signature(measured.path, choice=measured.choice)
     if not manifest.segments:
-        check_first_part(path, kind)
-    runs = BenchRuns(
-        module=path,
-        signature=session_signature(path, signature),
-        device=device,
-        workers=workers,
+        check_first_part(measured.path, manifest.devices[0])
+    runs = _runs(measured, manifest, signature, peers)
+    samples = time_in_worker(runs).samples
+    subject = replace(subject, times={name: runtime.seconds for name, runtime in samples.items()})
+    if manifest.segments or manifest.successor is not None:
+        # Of two plans the page shows that for the first inference, and timed is the one that takes over.
+        return subject
+    return _with_dispatches(subject, runs, inference_functions(manifest, signature)[-1], samples[SELF].median)
+
+
+def with_sizes(
+    subject: Subject, measured: Measured, peers: tuple[str, ...], feeds: Sequence[tuple[Mapping[str, int], Feeds]]
+) -> Subject:
+    """The subject, a module for any size, with times of inferences beside those of peers, for each of several sizes.
+
+    Args:
+        subject: of the page.
+        measured: the module.
+        peers: names of other runtimes.
+        feeds: sizes by the names of dimensions, and an array per input that has them.
+
+    Raises:
+        SartorError: if a runtime raises one.
+    """
+    signature = module_signature(measured.path, choice=measured.choice)
+    runs = _runs(measured, subject.manifest, signature, peers)
+    runs = replace(runs, rounds=_ROUNDS_OF_A_SIZE)
+    results = time_sizes_in_worker([replace(runs, feeds=arrays) for _, arrays in feeds])
+    medians = [{name: samples.median for name, samples in taken.samples.items()} for taken in results]
+    by_size = [TimesOfSize(sizes, seconds) for (sizes, _), seconds in zip(feeds, medians, strict=True)]
+    return replace(subject, by_size=by_size)
+
+
+def _runs(measured: Measured, manifest: Manifest, signature: Signature, peers: tuple[str, ...]) -> BenchRuns:
+    """The module, and other runtimes if their model is given."""
+    kind = manifest.devices[0]
+    best = measured.threads or session_threads(measured.path)
+    return BenchRuns(
+        module=measured.path,
+        signature=session_signature(measured.path, signature),
+        device=measured.choice.device or kind,
+        workers=device_settings(CPU, best).threads if is_cpu(kind) else None,
         model=measured.model,
         peers=peers if measured.model else (),
         peer_threads=device_settings(CPU, measured.threads).threads,
@@ -84,12 +122,6 @@ def with_times(subject: Subject, measured: Measured, peers: tuple[str, ...]) -> 
         bound=manifest.bound,
         noise=bool(manifest.noise),
     )
-    samples = time_in_worker(runs).samples
-    subject = replace(subject, times={name: runtime.seconds for name, runtime in samples.items()})
-    if manifest.segments or manifest.successor is not None:
-        # Of two plans the page shows that for the first inference, and timed is the one that takes over.
-        return subject
-    return _with_dispatches(subject, runs, inference_functions(manifest, signature)[-1], samples[SELF].median)
 
 
 def _check_level(measured: Measured, manifest: Manifest) -> None:

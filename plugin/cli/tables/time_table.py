@@ -15,29 +15,33 @@ from sartor.runtime.dispatch_statistics import DispatchStatistics
 
 def times_json(results: BenchResults, statistics: DispatchStatistics | None, layers: Sequence[Row]) -> None:
     """Print all samples, the dispatches of one inference if they were counted, and the layers of its plan."""
-    speedups = _speedups(results)
-    runs: list[dict[str, Any]] = [
+    parts = None if statistics is None else asdict(statistics)
+    show_json({"runs": run_json(results), "dispatches": parts, "layers": in_network_json(layers)})
+
+
+def run_json(results: BenchResults) -> list[dict[str, Any]]:
+    """All samples of each runtime as JSON data."""
+    faster = speedups(results)
+    return [
         {
             "name": name,
             "median_ms": samples.median * 1e3,
             "minimum_ms": samples.minimum * 1e3,
             "samples_ms": [seconds * 1e3 for seconds in samples.seconds],
-            "sartor_is_faster_by": asdict(speedups[name]) if name in speedups else None,
+            "sartor_is_faster_by": asdict(faster[name]) if name in faster else None,
             "relative_error": results.errors.get(name),
         }
         for name, samples in results.samples.items()
     ]
-    parts = None if statistics is None else asdict(statistics)
-    show_json({"runs": runs, "dispatches": parts, "layers": in_network_json(layers)})
 
 
 def show_times(results: BenchResults, statistics: DispatchStatistics | None, layers: Sequence[Row]) -> None:
     """As ``times_json``, as tables of medians."""
-    speedups = _speedups(results)
+    faster = speedups(results)
     rows = [
         [
             *(name, milliseconds(samples.median), milliseconds(samples.minimum)),
-            *(_error(results.errors.get(name)), _speedup(speedups.get(name))),
+            *(_error(results.errors.get(name)), speedup(faster.get(name))),
         ]
         for name, samples in results.samples.items()
     ]
@@ -50,7 +54,7 @@ def show_times(results: BenchResults, statistics: DispatchStatistics | None, lay
         show_in_network(layers)
 
 
-def _speedups(results: BenchResults) -> Mapping[str, Ratio]:
+def speedups(results: BenchResults) -> Mapping[str, Ratio]:
     """The times of other runtimes, divided by that of the module."""
     own = results.samples[SELF]
     return {name: time_ratio(peer, own) for name, peer in results.samples.items() if name not in (SELF, ON_DEVICE)}
@@ -60,7 +64,7 @@ def _error(error: float | None) -> str:
     return "" if error is None else f"{error:.2g}"
 
 
-def _speedup(ratio: Ratio | None) -> str:
+def speedup(ratio: Ratio | None) -> str:
     """A speedup with its interval in words; a ratio below 1 is written as a slowdown above 1."""
     if ratio is None:
         return ""

@@ -33,10 +33,11 @@ const DRAW = {
       ...(known(found.totals.measured) && !found.times.length ? [["measured", found.totals.measured, null]] : []),
       ...found.times.map((each) => [each.name, each.median, each]),
     ];
-    if (!runs.length && !known(found.layerTime)) return nothing(parent, "No times are known: the module was compiled without measuring. Make the report with --measure.");
+    if (!runs.length && !known(found.layerTime) && !found.bySize.length) return nothing(parent, "No times are known: the module was compiled without measuring. Make the report with --measure.");
     const top = make("div", { class: "pair" });
     parent.append(top);
     if (runs.length) wholeNetwork(top, runs);
+    if (found.bySize.length) overSizes(top, found.bySize);
     if (known(found.layerTime)) {
       byRoutine(top, found);
       byLayer(parent, found);
@@ -88,6 +89,21 @@ function wholeNetwork(parent, runs) {
         renderItem: (_, api) => { const [a, b] = [api.coord([api.value(0), api.value(2)]), api.coord([api.value(1), api.value(2)])];
           return { type: "line", shape: { x1: a[0], y1: a[1], x2: b[0], y2: b[1] }, style: { stroke: css("text"), lineWidth: 2 } }; } },
     ],
+  }));
+}
+
+/** Lines over the size of the dimension that differs, or over combinations of sizes where several do. */
+function overSizes(parent, bySize) {
+  const differing = Object.keys(bySize[0].sizes).filter((name) => new Set(bySize.map(({ sizes }) => sizes[name])).size > 1);
+  const told = ({ sizes }) => Object.entries(sizes).map(([name, size]) => `${name}=${size}`).join(", ");
+  const over = differing.length === 1 ? differing[0] : null;
+  const runtimes = Object.keys(bySize[0].seconds);
+  const xAxis = over ? axis(over, { type: "log", axisLabel: { color: css("quiet") } }) : axis("sizes", { type: "category", data: bySize.map(told), splitLine: { show: false } });
+  chart(parent, "sizes", "One inference over sizes", "Medians; all runtimes in turn, with the same inputs. Both axes are logarithmic where one dimension differs.").setOption(base({
+    xAxis, yAxis: axis("ms", { type: "log", nameGap: 50, axisLabel: { color: css("quiet"), formatter: (value) => digits(value, 2) } }),
+    series: runtimes.map((name, index) => ({ name, type: "line", symbolSize: 7, itemStyle: { color: name === "sartor" ? css("accent") : CATEGORIES[index] },
+      data: bySize.map((each) => ({ value: [over ? each.sizes[over] : told(each), each.seconds[name] * 1e3], told: told(each) })) })),
+    tooltip: { ...base({}).tooltip, formatter: ({ data, seriesName }) => `${seriesName}, ${data.told}\n${digits(data.value[1])} ms` },
   }));
 }
 

@@ -12,7 +12,7 @@ from onnx import ModelProto, numpy_helper
 
 from sartor.codegen.ir.target import Target
 from sartor.comparison import bench_job
-from sartor.comparison.bench_job import ON_DEVICE, SELF, BenchResults, BenchRuns, difference_of, time_runs
+from sartor.comparison.bench_job import ON_DEVICE, SELF, BenchRuns, difference_of, time_runs
 from sartor.comparison.compare_job import Answer, Question, right_outputs
 from sartor.config import CompileConfig
 from sartor.errors import UnsupportedModelError, UsageError
@@ -158,8 +158,9 @@ def timed(device: str, folder: Path) -> list[str]:
     feeds = {"x": np.ones(shape, np.float32)}
     workers = 1 if device == "cpu" else None
     runs = BenchRuns(folder / "net.vmfb", None, device, workers, None, (), 1, feeds, rounds=3, exactly=True)
-    found = time_runs(runs)
-    assert isinstance(found, BenchResults), found
+    timed_runs = time_runs([runs])
+    assert isinstance(timed_runs, list), timed_runs
+    (found,) = timed_runs
     assert all(len(sample.seconds) == 3 and sample.minimum > 0 for sample in found.samples.values())
     assert found.errors == {}
     return [*found.samples]

@@ -16,7 +16,9 @@ import pytest
 
 from sartor.artifact import Artifact
 from sartor.cli.commands import compare as compare_command
+from sartor.cli.commands.bench import bench
 from sartor.cli.commands.inspect import inspect
+from sartor.cli.commands.report import report
 from sartor.cli.commands.run import run
 from sartor.cli.tables.compile_summary import summary
 from sartor.codegen.ir.sizes.dims import Symbol
@@ -151,6 +153,31 @@ def test_sizes_that_a_module_does_not_take_are_refused(text: str, complaint: str
         run(made.artifact.path, size=[text])
     with pytest.raises(UsageError, match="shape is not fixed; give a file for it, or its sizes with --size"):
         run(made.artifact.path)
+
+
+def test_times_over_sizes_are_shown_beside_peers_and_drawn_in_a_report(
+    made: Made, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bench(made.artifact.path, vs=made.model, sizes=["rows=3,7"], rounds=1, threads=1, json=True)
+    rows = json.loads(capsys.readouterr().out)["sizes"]
+    assert [row["sizes"] for row in rows] == [{"rows": 3}, {"rows": 7}]
+    assert all([taken["name"] for taken in row["runs"]] == ["sartor", "onnxruntime"] for row in rows)
+    assert all(taken["relative_error"] < 1e-5 for row in rows for taken in row["runs"])
+    bench(made.artifact.path, sizes=["3..4"], rounds=1, threads=1)
+    shown = capsys.readouterr().out
+    assert "rows=3" in shown
+    assert "rows=4" in shown
+    report([made.artifact.path], tmp_path / "page.html", measure=True, vs=made.model, sizes=["5,6"], threads=1)
+    assert '"bySize":[{"sizes":{"rows":5},"seconds":{"sartor":' in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_what_needs_one_size_is_refused_beside_several(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--cold is for one size; leave it out, or name the size with --size"):
+        bench(made.artifact.path, sizes=["3,7"], cold=True)
+    with pytest.raises(UsageError, match="--sizes are timed with --measure"):
+        report([made.artifact.path], tmp_path / "page.html", sizes=["3,7"])
+    with pytest.raises(UsageError, match="is for any 'rows', and layers are compared one by one where sizes are known"):
+        compare_command.compare(made.artifact.path, made.model, size=["rows=11"], layers=True)
 
 
 def test_the_manifest_has_the_range(made: Made) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sartor.report.page import report_page
-from sartor.report.subject import Subject
+from sartor.report.subject import Subject, TimesOfSize
 from tests.plugin.report.made import FAST, HOSTILE, SLOW, subject
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -85,6 +86,16 @@ def test_every_part_is_drawn_without_a_complaint(browser: Any, report: Path, sch
     assert [shown.page.locator(f"#{tab} canvas").count() for tab in _TABS[2:7]] == [5, 1, 1, 1, 1]
     shown.page.keyboard.press("t")
     assert shown.value("html", "data-theme") == ("dark" if scheme == "light" else "light")
+    assert shown.complaints == []
+
+
+@pytest.mark.parametrize("others", [{}, {"batch": 1}])
+def test_times_over_sizes_are_drawn(browser: Any, others: dict[str, int], tmp_path: Path) -> None:
+    taken = [TimesOfSize({**others, "sequence": size}, {"sartor": size * 1e-3, "onnxruntime": 1}) for size in (7, 31)]
+    _write(tmp_path / "sizes.html", replace(subject(), by_size=taken))
+    shown = _Page(browser, tmp_path / "sizes.html")
+    shown.page.keyboard.press("3")
+    assert shown.page.locator("#chart-sizes canvas").count() == 1
     assert shown.complaints == []
 
 

@@ -14,7 +14,7 @@ from sartor.report.contents import STOCK, contents_of
 from sartor.report.page import embedded, page, report_page
 from sartor.report.plan_pages import page_paths, plan_pages
 from sartor.report.stored import with_readable, with_stored
-from sartor.report.subject import LayerErrors, open_subject, with_dispatches
+from sartor.report.subject import LayerErrors, TimesOfSize, open_subject, with_dispatches
 from sartor.runtime.dispatch_statistics import Dispatch
 from tests.plugin.report.made import FAST, HOSTILE, SLOW, chain, subject
 
@@ -57,6 +57,12 @@ def test_two_modules_are_compared() -> None:
     data = contents_of([subject(), subject(variant=SLOW, name="other.vmfb")])
     assert [each["differs"] for each in data["changes"]] == [True] * 3
     assert data["changes"][0]["sides"][1]["variants"] == (SLOW,)
+
+
+def test_times_over_sizes_are_data_of_the_page() -> None:
+    taken = [TimesOfSize({"batch": 1, "sequence": size}, {"sartor": size * 1e-3}) for size in (7, 31)]
+    (model,) = contents_of([replace(subject(), by_size=taken)])["models"]
+    assert model["bySize"][1] == {"sizes": {"batch": 1, "sequence": 31}, "seconds": {"sartor": 0.031}}
 
 
 def test_times_in_a_run_replace_those_of_the_plan() -> None:

@@ -29,7 +29,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 def test_bench_times_later_inferences(made: Made, called: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def here(runs: BenchRuns) -> BenchResults:
-        return _time(runs)
+        (results,) = _time([runs])
+        return results
 
     monkeypatch.setattr(bench, "time_in_worker", here)
     options = ["--threads", 1, "--rounds", 2, "--dispatches", "--json"]
