@@ -3,16 +3,19 @@
     rep = sartor.backend.prepare(onnx.load("model.onnx"))
     outputs = rep.run([array])
 
-It is for models that are run a few times: every model is compiled by IREE's stock lowering, and nothing is tuned. Where
-a model's shapes depend on values of inputs (a shape, axes, sizes), or inputs are texts, it is compiled when it is run,
-for those values.
+It is for models that are run a few times: every model is compiled by IREE's stock lowering, and nothing is tuned. A
+model with free dimensions becomes a module for any size where that can be made, else one for each. Where a model's
+shapes depend on values of inputs (a shape, axes, sizes), or inputs are texts, it is compiled when it is run, for those
+values.
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
+import logging
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,8 +29,8 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 from onnx.backend.base import Backend, BackendRep
 
 from sartor.codegen.ir.target import Target
-from sartor.devices import KINDS
-from sartor.errors import UsageError
+from sartor.devices import CPU, KINDS
+from sartor.errors import SartorError, UsageError
 from sartor.frontend.stock_module import compile_stock, run_once
 from sartor.frontend.target_check import runs_here
 from sartor.onnx_model.graphs.graph import opset
@@ -42,13 +45,18 @@ from sartor.onnx_model.rewrites.control_flow.tensor_interface import (
 )
 from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
 from sartor.onnx_model.rewrites.operator_sets.normal_domains import lacks_domain, normal_domains
+from sartor.open_sizes.stock import compile_any_size
+from sartor.open_sizes.stock_ranges import are_within, open_shapes, ranges_with, sizes_of
+from sartor.open_sizes.symbols import dims_of
 from sartor.runtime.driver.signature import Array, plain_array
 from sartor.runtime.session import Session
+from sartor.settings.size_range import OpenShapes, SizeRange
 from sartor.tuning.workers.calls import call, open_pool
 from sartor.tuning.workers.pool import WorkerPool
 
 __all__ = ["SartorBackend", "SartorRep", "prepare", "run_model", "run_node", "supports_device"]
 
+_LOG = logging.getLogger(__name__)
 _TARGETS = {kind.upper(): kind for kind in KINDS}
 _TIMEOUT = 600.0
 # What may follow a device's kind and a colon.
@@ -70,7 +78,7 @@ class BoundModel:
     model: ModelProto
     shapes: Mapping[str, tuple[int, ...]]
     feeds: dict[str, Array]
-    key: object
+    key: tuple[object, object]
     outputs: tuple[PackedOutput, ...] | None
 
     def write(self, path: Path) -> None:
@@ -87,8 +95,22 @@ class BoundModel:
         return tuple(output.packed(tensors) for output in self.outputs)
 
 
+@dataclass(frozen=True)
+class _AnySize:
+    """A module for any size in ranges.
+
+    Attributes:
+        ranges: by the names of dimensions.
+        session: of the module; None if none can be made.
+    """
+
+    ranges: Mapping[str, SizeRange]
+    session: Session | None
+
+
 class SartorRep(BackendRep):
-    """A model that is compiled when it is first run, and again for other shapes, values that decide shapes, and texts.
+    """A model that is compiled when it is first run, and again for values that decide shapes, and texts, and for shapes
+    where no module takes any size.
 
     Args:
         model: the model.
@@ -106,6 +128,7 @@ class SartorRep(BackendRep):
         texts = {value.name for value in self._inputs if value.type.tensor_type.elem_type == TensorProto.STRING}
         self._deciding = (frozenset(shape_inputs(model)) | texts) - constants
         self._sessions: dict[object, Session] = {}
+        self._any_size: dict[object, _AnySize] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run the model.
@@ -125,12 +148,15 @@ class SartorRep(BackendRep):
         if not bound.model.graph.output:
             # All outputs are empty sequences or optionals.
             return bound.packed([])
-        if bound.key not in self._sessions:
-            with _compiling:
-                # Another thread may have compiled it meanwhile.
-                if bound.key not in self._sessions:
-                    self._sessions[bound.key] = self._compiled(bound)
-        return bound.packed(self._sessions[bound.key].run(None, bound.feeds))
+        session = self._session_of_any(bound)
+        if session is None:
+            if bound.key not in self._sessions:
+                with _compiling:
+                    # Another thread may have compiled it meanwhile.
+                    if bound.key not in self._sessions:
+                        self._sessions[bound.key] = self._compiled(bound)
+            session = self._sessions[bound.key]
+        return bound.packed(session.run(None, bound.feeds))
 
     def bind(self, inputs: Any) -> BoundModel:
         """The model for the shapes of inputs, and the values that decide shapes.
@@ -172,6 +198,37 @@ class SartorRep(BackendRep):
         if missing := [name for name in names if name not in given]:
             raise UsageError(f"no value is given for the input '{missing[0]}'")
         return {name: given[name] for name in names}
+
+    def _session_of_any(self, bound: BoundModel) -> Session | None:
+        """The session of a module for any size that takes the shapes; None if there is none, and none can be made."""
+        if not bound.shapes or not self._target.is_cpu or not self._has_tensors_only:
+            return None
+        declared = dims_of(bound.model)
+        sizes = sizes_of(declared, {name: array.shape for name, array in bound.feeds.items()})
+        if not sizes:
+            return None
+        key = _key_of_any(bound)
+        with _compiling:
+            known = self._any_size.get(key, _AnySize({}, None))
+            if key not in self._any_size or (known.session is not None and not are_within(sizes, known.ranges)):
+                ranges = ranges_with(declared, sizes, known.ranges)
+                known = _AnySize(ranges, self._compiled_for(bound, open_shapes(declared, ranges)))
+                self._any_size[key] = known
+        return known.session
+
+    def _compiled_for(self, bound: BoundModel, shapes: OpenShapes) -> Session | None:
+        """Compile the model for ranges of sizes, and run it once as ``_compiled``; None if that cannot be done."""
+        with _worker() as worker, _files(("model.onnx", "model.vmfb")) as (source, module):
+            bound.write(source)
+            arguments = {"model": source, "shapes": shapes, "module": module}
+            try:
+                signature = call(worker, compile_any_size, arguments, "compiling the model for any size", _TIMEOUT)
+                running = {"module": module, "feeds": bound.feeds, "device": CPU, "signature": signature}
+                call(worker, run_once, running, "running the module", _TIMEOUT)
+            except SartorError as error:
+                _LOG.info("the model is compiled for each size: %s", error)
+                return None
+            return Session(module, signature=signature, threads=self._threads)
 
     def _compiled(self, bound: BoundModel) -> Session:
         """Compile the model, and run it once where a crash ends only a worker."""
@@ -302,16 +359,13 @@ _numbers = itertools.count()
 
 @contextmanager
 def _files(names: Sequence[str]) -> Iterator[list[Path]]:
-    """Paths of these names in a folder of their own; the files are gone at the end."""
+    """Paths of these names in a folder of their own, which is gone at the end with all that is beside them."""
     folder = _workers()[1] / f"backend{next(_numbers)}"
     folder.mkdir()
-    paths = [folder / name for name in names]
     try:
-        yield paths
+        yield [folder / name for name in names]
     finally:
-        for path in paths:
-            path.unlink(missing_ok=True)
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 @cache
@@ -334,9 +388,15 @@ def _tensor(name: str, value: Any) -> Array:
     return plain_array(value, f"input '{name}'")
 
 
-def _key(feeds: Mapping[str, Array], values: Mapping[str, Array]) -> object:
+def _key(feeds: Mapping[str, Array], values: Mapping[str, Array]) -> tuple[object, object]:
     types = tuple((name, array.dtype.str, array.shape) for name, array in feeds.items())
     return types, tuple((name, array.dtype.str, array.shape, array.tobytes()) for name, array in values.items())
+
+
+def _key_of_any(bound: BoundModel) -> object:
+    """Differs if another module for any size is needed."""
+    _, values = bound.key
+    return tuple((name, array.dtype.str, array.ndim) for name, array in bound.feeds.items()), values
 
 
 def _is_open(value: Any, passed: Mapping[str, Array]) -> bool:

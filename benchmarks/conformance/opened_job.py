@@ -10,19 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sartor.codegen.ir.sizes.dims import Symbol
-from sartor.codegen.ir.sizes.fit import Fit
-from sartor.codegen.ir.target import Target
-from sartor.codegen.routines import ROUTINES
-from sartor.costing.listing import list_candidates
 from sartor.errors import SartorError, UnsupportedModelError
-from sartor.frontend.import_job import get_going, run_import
-from sartor.onnx_model.preparing.faster_onnxslim import load_onnxslim
-from sartor.open_sizes.importing import Imported, opened_graph
-from sartor.open_sizes.rounded_windows import rounded_file
+from sartor.open_sizes.stock import compile_symbols
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.session import Session
-from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
-from sartor.tuning.records.signature import net_signature
 from sartor.tuning.workers.protocol import WorkerError
 
 # Of a range of fewer sizes the imports would not tell sizes from constants.
@@ -46,35 +37,18 @@ def run_opened(model: Path, feeds: Mapping[str, Array], module: Path) -> list[Ar
         feeds: its inputs, by name.
         module: where the module is written.
     """
-    symbols = symbols_of(feeds)
-    rounded = rounded_file(model, module.parent / "rounded")
-    if isinstance(rounded, WorkerError):
-        return rounded
-    model = rounded.path or model
-    fits = Fit.of(symbols), Fit.of_small(symbols)
-    most = {symbol.name: symbol.most for symbol in symbols}
-    networks: list[Imported] = []
-    # What simplifies a model is a process of its own, for each import: a copy of this one need not load it again.
-    load_onnxslim()
-    for sizes in (most, *(fit.twin_sizes for fit in fits)):
-        get_going()
-        shapes = {name: tuple(sizes.get(f"n{size}", size) for size in array.shape) for name, array in feeds.items()}
-        imported = run_import(model, shapes, None, is_open=True)
-        if isinstance(imported, WorkerError):
-            return imported
-        networks.append((imported.graph, imported.weights))
-    opened = opened_graph(networks, fits, module.with_suffix(".bin"))
-    if isinstance(opened, WorkerError):
-        return opened
-    graph, weights, _ = opened
-    if any(value.name not in feeds for value in graph.inputs):
+
+    def shapes(sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(sizes.get(f"n{size}", size) for size in array.shape) for name, array in feeds.items()}
+
+    signature = compile_symbols(model, symbols_of(feeds), shapes, module)
+    if isinstance(signature, WorkerError):
+        return signature
+    if any(spec.name not in feeds for spec in signature.inputs):
         return WorkerError(UnsupportedModelError("it draws numbers at random, which only a manifest tells sessions"))
-    target = Target.create("cpu")
     try:
-        variants = list_candidates(graph, ROUTINES[:1], target).variants
-        chosen = {layer.name: variants[layer.task.key][0] for layer in graph.layers}
-        build_net(SplitNetwork(graph, chosen), weights, target, "", NetFiles(module, None))
-        session = Session(module, signature=net_signature((graph.inputs, graph.outputs)), threads=1)
-        return session.run(None, {value.name: feeds[value.name] for value in graph.inputs})
+        return Session(module, signature=signature, threads=1).run(
+            None, {spec.name: feeds[spec.name] for spec in signature.inputs}
+        )
     except SartorError as error:
         return WorkerError(error)

@@ -23,7 +23,7 @@ from sartor.frontend.onnx_import import ImportedModule, import_model
 from sartor.onnx_model.preparing.check_prepared import check_doubles, has_doubles
 from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.reading.load import load_model
-from sartor.runtime.driver.signature import Array, TensorSpec
+from sartor.runtime.driver.signature import Array, Signature, TensorSpec
 from sartor.runtime.manifest import Manifest
 from sartor.runtime.session import Session
 from sartor.tuning.workers.protocol import WorkerError
@@ -89,10 +89,13 @@ def _bounded(imported: ImportedModule) -> ImportedModule:
     return ImportedModule(bytecode(module.operation), imported.weights)
 
 
-def run_once(module: Path, feeds: Mapping[str, Array], device: str) -> list[Array] | WorkerError:
-    """Run a module on arrays, in a process that may crash over it."""
+def run_once(
+    module: Path, feeds: Mapping[str, Array], device: str, signature: Signature | None = None
+) -> list[Array] | WorkerError:
+    """Run a module on arrays, in a process that may crash over it, by a ``signature`` if it tells none."""
+    threads = 1 if is_cpu(device) else None
     try:
-        with Session(module, device=device, threads=1 if is_cpu(device) else None) as session:
+        with Session(module, device=device, threads=threads, signature=signature) as session:
             return [output.copy() for output in session.run(None, feeds)]
     except SartorError as error:
         return WorkerError(error)

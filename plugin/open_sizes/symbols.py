@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from onnx import ModelProto
+
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.preparing.shapes import model_inputs
@@ -22,11 +24,15 @@ def declared_dims(path: Path) -> DeclaredDims | WorkerError:
     """Worker side: the dimensions that a model declares for its inputs, of those that declare any."""
     try:
         model, _ = read_model(path)
-        inputs = model_inputs(model.graph)
+        return dims_of(model)
     except SartorError as error:
         return WorkerError(error)
+
+
+def dims_of(model: ModelProto) -> DeclaredDims:
+    """The dimensions that a model declares for its inputs, of those that declare any."""
     dims_by_input: dict[str, tuple[int | str, ...]] = {}
-    for name, value in inputs.items():
+    for name, value in model_inputs(model.graph).items():
         tensor = value.type.tensor_type
         if tensor.HasField("shape"):
             dims_by_input[name] = tuple(

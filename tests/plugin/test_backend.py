@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from onnx.backend.base import Backend
 
 import sartor
 import sartor.backend
-from sartor.backend import SartorBackend, SartorRep
+from sartor.backend import BoundModel, SartorBackend, SartorRep
 from sartor.errors import UsageError
+from sartor.runtime.session import Session
+from sartor.settings.size_range import OpenShapes
 
 
 def _model(operator: str, inputs: Sequence[tuple[str, int, list[int]]], rank: int = 1) -> ModelProto:
@@ -119,6 +121,56 @@ def test_a_shape_that_is_an_input_is_bound_anew_for_each_value() -> None:
     for shape in ((3, 4), (4, 3)):
         (result,) = prepared.run([x, np.array(shape, np.int64)])
         np.testing.assert_array_equal(result, x.reshape(shape))
+
+
+def _open_model(operator: str, shapes: Mapping[str, list[str | int]], **attributes: Any) -> ModelProto:
+    """A model of one operator, whose inputs have named dimensions."""
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    node = helper.make_node(operator, [*shapes], ["y"], **attributes)
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * len(shapes["x"]))
+    graph = helper.make_graph([node], "graph", given, [result])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.fixture
+def compiled_for(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether a module for any size was made, for each time that one was wanted."""
+    made = list[bool]()
+    own = SartorRep._compiled_for
+
+    def counted(self: SartorRep, bound: BoundModel, shapes: OpenShapes) -> Session | None:
+        session = own(self, bound, shapes)
+        made.append(session is not None)
+        return session
+
+    monkeypatch.setattr(SartorRep, "_compiled_for", counted)
+    return made
+
+
+def test_one_module_takes_any_size_of_free_dimensions(compiled_for: list[bool]) -> None:
+    prepared = sartor.backend.prepare(_open_model("MatMul", {"x": ["rows", "inner"], "w": ["inner", 5]}))
+    random = np.random.default_rng(0)
+    sizes = [(1, 4), (7, 4), (3, 1), (16, 131), (0, 4), (600, 2), (7, 4)]
+    for rows, inner in sizes:
+        x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((rows, inner), (inner, 5)))
+        (result,) = prepared.run([x, w])
+        np.testing.assert_allclose(result, x @ w, rtol=1e-4, atol=1e-5)
+    # One for the usual bounds, of batches 16, and another for 600 rows; none of a shape without elements.
+    assert compiled_for == [True, True]
+
+
+def test_each_size_has_a_module_where_none_takes_any(compiled_for: list[bool]) -> None:
+    """By what an even side is padded is another amount than for an odd one."""
+    shape: dict[str, list[str | int]] = {"x": [1, 1, "height", 3]}
+    prepared = sartor.backend.prepare(
+        _open_model("MaxPool", shape, kernel_shape=[2, 1], strides=[2, 1], auto_pad="SAME_LOWER")
+    )
+    for height in (4, 5):
+        x = np.arange(3 * height, dtype=np.float32).reshape(1, 1, height, 3)
+        (result,) = prepared.run([x])
+        last = x[0, 0, 1::2] if height % 2 == 0 else x[0, 0, 0::2]
+        np.testing.assert_array_equal(result[0, 0], last)
+    assert compiled_for == [False]
 
 
 @pytest.mark.vulkan
