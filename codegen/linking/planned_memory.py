@@ -9,17 +9,20 @@ takes seconds where compiling takes minutes.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sartor.codegen.ir.layer import ENTRY
+from sartor.codegen.ir.layer import ENTRY, I32
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.linking.known_sizes import KnownSizes
 from sartor.codegen.mlir.iree_compiler import inlined, translate
 
 _DISPATCH = re.compile(
-    r"flow\.dispatch @(?P<name>[\w$.]+)::@[\w$.]+::@[\w$.]+\((?P<arguments>[^)]*)\).* -> (?P<results>.*)"
+    r"flow\.dispatch @(?P<name>[\w$.]+)::@[\w$.]+::@[\w$.]+\([^)]*\) *: \((?P<types>[^)]*)\) -> (?P<results>.*)"
 )
-_CONSTANT = re.compile(r"(%[\w$.]+) = arith\.constant (\d+) : index")
+# Attributes, and sizes that are known only when the module runs.
+_BRACES = re.compile(r" ?\{[^{}]*\}")
 _ALLOCATED = re.compile(
     r"(%[\w$.]+), %[\w$.]+ = stream\.resource\.alloca .*!stream\.resource<\w+>\{(%[\w$.]+)\} => !stream\.timepoint"
 )
@@ -45,15 +48,18 @@ class _Hollow:
         return f"hollow {self.body}"
 
     def executables(self) -> tuple[str, ...]:
-        match = _DISPATCH.search(self.body)
+        match = _DISPATCH.search(_BRACES.sub("", self.body))
         if match is None:
             raise ValueError("the body dispatches no kernel")
-        name = match["name"]
+        name, types = match["name"], match["types"].split(", ")
+        constants = types.count(I32)
         # A result that overwrites an argument shares its buffer, and is named like it.
         results = [part for part in match["results"].strip("() ").split(", ") if not part.startswith("%")]
-        buffers = len(match["arguments"].split(", ")) + len(results)
+        buffers = len(types) - constants + len(results)
         layout = ", ".join(["#hal.pipeline.binding<storage_buffer>"] * buffers)
-        export = f"hal.executable.export public @{name} ordinal(0) layout(#hal.pipeline.layout<bindings = [{layout}]>)"
+        numbers = f"constants = {constants}, " if constants else ""
+        layout = f"#hal.pipeline.layout<{numbers}bindings = [{layout}]>"
+        export = f"hal.executable.export public @{name} ordinal(0) layout({layout})"
         return (
             f"""hal.executable private @{name} {{
   hal.executable.variant public @{name} target(<"none", "none">) {{
@@ -67,11 +73,12 @@ class _Hollow:
         )
 
 
-def planned_bytes(module: str, target: Target) -> int | None:
+def planned_bytes(module: str, shapes: Sequence[Sequence[int]], target: Target) -> int | None:
     """The peak of what an inference allocates, with outputs and without inputs and weights.
 
     Args:
         module: stitched, at the flow level.
+        shapes: of its inputs; of a module for any size the greatest, with which it allocates the most.
         target: what it is compiled for.
 
     Returns:
@@ -80,26 +87,24 @@ def planned_bytes(module: str, target: Target) -> int | None:
     Raises:
         CompileError: if it does not compile.
     """
-    return peak_of(translate(inlined(module), target.flags, to="stream", start="flow"))
+    return peak_of(translate(inlined(module), target.flags, to="stream", start="flow"), shapes)
 
 
-def peak_of(text: str) -> int | None:
-    """The peak of what the entry function of a module at the stream level allocates; None if a size is not known."""
-    lines = iter(text.splitlines())
-    constants: dict[str, int] = {}
-    live: dict[str, int] = {}
+def peak_of(text: str, shapes: Sequence[Sequence[int]]) -> int | None:
+    """The peak of what the entry function of a module at the stream level allocates if its inputs have these shapes;
+    None if a size is not known."""
+    sizes, live = KnownSizes(shapes), dict[str, int]()
     peak, is_entry = 0, False
-    for line in lines:
+    for line in text.splitlines():
         if line.lstrip().startswith("util.func "):
-            is_entry, constants, live = _ENTRY in line, {}, {}
+            is_entry, sizes, live = _ENTRY in line, KnownSizes(shapes), {}
         if not is_entry:
             continue
-        if match := _CONSTANT.search(line):
-            constants[match[1]] = int(match[2])
-        elif match := _ALLOCATED.search(line):
-            if match[2] not in constants:
+        sizes.read(line)
+        if match := _ALLOCATED.search(line):
+            if match[2] not in sizes.values:
                 return None
-            live[match[1]] = constants[match[2]]
+            live[match[1]] = sizes.values[match[2]]
             peak = max(peak, sum(live.values()))
         elif match := _FREED.search(line):
             live.pop(match[1], None)

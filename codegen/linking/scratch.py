@@ -127,4 +127,5 @@ def _results(match: re.Match[str]) -> Iterator[tuple[str, str | TensorType]]:
         if value := _VALUE.match(target):
             yield name, value[1]
         elif tensor := _TENSOR.match(target):
-            yield name, TensorType.parse(tensor[0])
+            # Of a size that is known only when it runs IREE's own plan tells later how much memory the network takes.
+            yield name, TensorType.parse(tensor[0].replace("?", "0"))

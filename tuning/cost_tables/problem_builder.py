@@ -128,6 +128,8 @@ class _Builder:
         self._tasks = {layer.name: layer.task.key for layer in graph.layers}
         self._uses = weight_uses(graph)
         self._adapts: dict[tuple[Edge, Schema, Schema], Cost] = {}
+        # Of the results of fused kernels, by the schemas of the values inside.
+        self._inside_bytes: dict[Schema, int] = {}
         self._fused = self._fused_choices()
 
     def build(self) -> Problem:
@@ -155,10 +157,9 @@ class _Builder:
         return self._sharing_transfers(problem, links) if self._tables.transfers else problem
 
     def _stored(self, nodes: Sequence[Node], links: Sequence[Link]) -> list[Node]:
-        """The nodes with the sizes of their outputs in narrower types.
+        """The nodes with the sizes of their outputs in narrower types, and within fused kernels.
 
-        A value within a fused kernel keeps its size: it stands for the kernel's result, which is there from the first
-        layer on. Of several results a choice tells the schema of the first alone.
+        Of several results a choice tells the schema of the first alone.
         """
         single = {layer.name: layer.task.results[0] for layer in self._graph.layers if len(layer.task.results) == 1}
         single |= {INPUT_PREFIX + value.name: value.type for value in self._graph.inputs}
@@ -167,7 +168,9 @@ class _Builder:
         for edge in (link.edge for link in links):
             schemas[edge.producer] |= {choice.inputs[edge.slot] for choice in choices[edge.consumer]}
         sizes = {
-            node.name: _sizes_in(single[node.name], schemas[node.name], node) for node in nodes if node.name in single
+            node.name: _sizes_in(single[node.name], schemas[node.name], node, self._inside_bytes)
+            for node in nodes
+            if node.name in single
         }
         return [replace(node, stored=sizes.get(node.name, ())) for node in nodes]
 
@@ -241,6 +244,8 @@ class _Builder:
             for choice in worth_keeping(kernels, self._quantities, self._keep):
                 for member, own in member_choices(fusion, choice).items():
                     choices[member].append(own)
+                    if is_inside(own.output):
+                        self._inside_bytes[own.output] = _result_bytes(fusion.layer, given=False)
         return choices
 
     def _choice(self, layer: Layer, variant: Variant, measurement: Measurement) -> Choice:
@@ -271,10 +276,21 @@ class _Builder:
         return 0.0 if kind is None else adapt_seconds(kind, self._tables)
 
 
-def _sizes_in(tensor: TensorType, schemas: Iterable[Schema], node: Node) -> tuple[tuple[Schema, float], ...]:
-    """Sizes of a tensor in those schemas in which it takes another size than in its own type."""
-    sizes = {schema: replace(tensor, dtype=schema.dtype).bytes for schema in schemas if not is_inside(schema)}
-    rounded = {schema: size if node.kept else aligned(size) for schema, size in sizes.items()}
+def _sizes_in(
+    tensor: TensorType, schemas: Iterable[Schema], node: Node, inside: Mapping[Schema, int]
+) -> tuple[tuple[Schema, float], ...]:
+    """Sizes of a tensor in those schemas in which it takes another size than in its own type.
+
+    Within a fused kernel it is never in memory, and stands for the kernel's result, of ``inside`` bytes, which is there
+    from the first layer on.
+    """
+    sizes = {
+        schema: min(inside.get(schema, math.inf), node.output_bytes)
+        if is_inside(schema)
+        else replace(tensor, dtype=schema.dtype).bytes
+        for schema in schemas
+    }
+    rounded = {schema: size if node.kept else aligned(int(size)) for schema, size in sizes.items()}
     return tuple(sorted((schema, float(size)) for schema, size in rounded.items() if size != node.output_bytes))
 
 

@@ -149,7 +149,8 @@ def planned_memory(net: SplitNetwork, target: Target) -> int | None:
         return None
     ((device, stitching),) = stitched.items()
     module = outline(stitching, target.of(device))
-    planned = planned_bytes(module.text, target.of(device))
+    shapes = [value.type.shape for value in net.graph.inputs]
+    planned = planned_bytes(module.text, shapes, target.of(device))
     if planned is None:
         return None
     return module.weight_bytes + sum(value.type.bytes for value in net.graph.inputs) + planned

@@ -44,7 +44,32 @@ ENTRY = """
     ],
 )
 def test_what_is_allocated_at_once_in_the_entry_counts(size: str, expected: int | None) -> None:
-    assert peak_of(ENTRY.replace("SIZE", size)) == expected
+    assert peak_of(ENTRY.replace("SIZE", size), []) == expected
+
+
+OF_ANY_SIZE = """
+  util.func public @main_graph$async(%arg0: !hal.buffer_view, %arg1: !hal.buffer_view) {
+    %c64 = arith.constant 64 : index
+    %c3 = arith.constant 3 : index
+    %c8 = arith.constant 8 : index
+    %0 = hal.buffer_view.dim<%arg1 : !hal.buffer_view>[1] : index
+    %1 = arith.muli %0, %c8 overflow<nsw> : index
+    %2 = arith.ceildivui %1, %c3 : index
+    %3 = util.align %2, %c64 : index
+    %4 = arith.cmpi ult, %0, %c64 : index
+    %5 = arith.select %4, %3, %1 : index
+    %6 = arith.index_cast %5 : index to i64
+    %7 = arith.index_cast %6 : i64 to index
+    %8 = unknown.op %7 : index
+    %r, %t = stream.resource.alloca await(%w) => !stream.resource<external>{SIZE} => !stream.timepoint
+  }"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "expected"), [(31, "%7", 128), (64, "%7", 512), (24, "%3", 64), (25, "%3", 128), (24, "%8", None)]
+)
+def test_sizes_that_follow_from_the_inputs_are_computed(rows: int, size: str, expected: int | None) -> None:
+    assert peak_of(OF_ANY_SIZE.replace("SIZE", size), [(1, 2), (5, rows)]) == expected
 
 
 def last_of(variants: tuple[Variant, ...], kernels: bool) -> Variant:

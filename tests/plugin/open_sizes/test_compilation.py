@@ -26,17 +26,20 @@ from sartor.codegen.ir.sizes.fit import small_sizes, twin_sizes
 from sartor.codegen.ir.target import Target
 from sartor.comparison.compare_job import ask
 from sartor.config import CompileConfig
-from sartor.errors import CompileError, DeviceError, UnsupportedModelError, UsageError
+from sartor.errors import CompileError, DeviceError, InfeasibleError, UnsupportedModelError, UsageError
 from sartor.open_sizes.checking import checked_sizes
 from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.open_sizes.symbols import OpenDims
 from sartor.pipeline import compile_model
+from sartor.planning.recipe import Recipe
 from sartor.policies import Precision
+from sartor.profiling.builder import Builder
 from sartor.report.evidence import read_evidence
 from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.files.open_sizes import GivenSize, OpenSize, Place
 from sartor.runtime.manifest import GIVEN_FORMAT, read_manifest
+from sartor.runtime.memory import allocated_bytes
 from sartor.runtime.opening import Opened
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -334,7 +337,6 @@ def test_ranges_that_do_not_fit_the_model_are_refused(
 @pytest.mark.parametrize(
     ("config", "option"),
     [
-        (CompileConfig(memory_limit=1 << 20), "--memory-limit"),
         (CompileConfig(precision=Precision.INT8), "--precision int8"),
         (CompileConfig(target=Target.create("vulkan")), "--target vulkan"),
     ],
@@ -358,6 +360,34 @@ def test_samples_of_the_users_have_sizes_of_their_own_and_are_read(tmp_path: Pat
     np.savez(samples / "9.npz", x=np.ones((MOST + 1, WIDTH), np.float32))
     with pytest.raises(UsageError, match=rf"sample 2 of .* has the size {MOST + 1}, but the module takes 'rows'"):
         compile_open(model, tmp_path / "other.vmfb", OpenConfig(config, SHAPES))
+
+
+def test_a_limit_of_memory_holds_for_the_greatest_sizes_by_what_iree_plans_for_them(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call with these takes what was planned, and one with others less."""
+    planned, real = list[int | None](), Builder.planned_memory
+
+    def noted(self: Builder, recipe: Recipe) -> int | None:
+        planned.append(real(self, recipe))
+        return planned[-1]
+
+    monkeypatch.setattr(Builder, "planned_memory", noted)
+    least = 4 * MOST * (WIDTH + 19)
+    config = CompileConfig(threads=1, jobs=1, database=made.config.database, time_budget=0.0, memory_limit=1 << 20)
+    found = compile_open(made.model, tmp_path / "net.vmfb", OpenConfig(config, SHAPES))
+    manifest = read_manifest(found.path)
+    taken = {
+        count: allocated_bytes(found.path, {"x": rows(count)}, manifest.signature, {}) for count in (1, MOST // 2, MOST)
+    }
+    peaks = [each.peak for each in taken.values() if each is not None]
+    assert planned[-1] is not None
+    assert least < planned[-1] <= 1 << 20
+    assert found.plan.memory == planned[-1]
+    assert peaks == sorted(set(peaks))
+    with pytest.raises(InfeasibleError, match="memory"):
+        compile_open(made.model, tmp_path / "no.vmfb", OpenConfig(replace(config, memory_limit=least), SHAPES))
+    assert not (tmp_path / "no.vmfb").exists()
 
 
 def test_a_symbol_has_one_range_in_all_inputs() -> None:

@@ -52,12 +52,23 @@ def test_a_model_that_fails_with_several_tokens_takes_no_prompts(
     kind: type[SartorError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(compilation, "call", fails(kind("it cannot run")))
-    config = SimpleNamespace(planning=SimpleNamespace(pins=()))
-    tokens = SimpleNamespace(config=config, bench=SimpleNamespace(directory=tmp_path, pool=None))
-    cut = SimpleNamespace(prompts=({"input_ids": (1, 4)},))
-    with caplog.at_level(logging.WARNING):
-        assert _prompts(tmp_path / "decoder.onnx", cast(Any, cut), cast(Any, None), cast(Any, tokens)) == []
+    assert not has_prompts(tmp_path, None)
     assert "it cannot run" in caplog.text
+
+
+def has_prompts(folder: Path, memory_limit: int | None) -> bool:
+    """Whether a decoder that may take four tokens has a plan for prompts."""
+    config = SimpleNamespace(planning=SimpleNamespace(pins=()), memory_limit=memory_limit)
+    tokens = SimpleNamespace(config=config, bench=SimpleNamespace(directory=folder, pool=None))
+    cut = SimpleNamespace(prompts=({"input_ids": (1, 4)},))
+    return _prompts(folder / "decoder.onnx", cast(Any, cut), cast(Any, None), cast(Any, tokens)) != []
+
+
+def test_within_a_limit_of_memory_there_is_no_second_plan_as_it_would_not_count(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not has_prompts(tmp_path, 1 << 30)
+    assert "count in no --memory-limit" in caplog.text
 
 
 def bounded(bound: float | None, measure: ErrorMeasure = RELATIVE) -> dict[str, Any]:

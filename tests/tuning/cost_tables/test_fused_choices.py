@@ -15,6 +15,7 @@ from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import find_fusions
 from sartor.errors import InfeasibleError
+from sartor.tuning.cost_tables import problem_builder
 from sartor.tuning.cost_tables.fused_choices import chosen_layers, is_inside, member_choices
 from sartor.tuning.cost_tables.problem_builder import selection_problem
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
@@ -40,6 +41,7 @@ FIRST, SECOND = "apart1+joined1", "apart2+joined2"
 MEMBERS = {FIRST: ("apart1", "joined1"), SECOND: ("apart2", "joined2")}
 # Each layer alone takes so many seconds, in ONNX's layout.
 ALONE = 1e-3
+RESULT = 4096
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +130,25 @@ def test_fusing_pays_up_to_what_the_members_cost(graph: LayerGraph, tables: Make
     for factor, fused in ((0.999, {FIRST}), (1.001, set())):
         time = factor * (2 * ALONE - conversions)
         assert _fused(dprs.select(_problem(graph, tables({FIRST: time})))) == fused
+
+
+@pytest.mark.parametrize("factor", [1, 4])
+def test_what_is_within_a_fused_kernel_takes_no_more_memory_than_its_result(
+    factor: int, graph: LayerGraph, tables: MakeTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results of fused kernels count as if they were smaller than what is within."""
+    fused = {fusion.layer.name for fusion in graph.fusions}
+    monkeypatch.setattr(
+        problem_builder,
+        "_result_bytes",
+        lambda layer, given: RESULT if layer.name in fused else factor * RESULT,
+    )
+    problem = _problem(graph, tables({FIRST: ALONE, SECOND: ALONE}))
+    nodes = {node.name: node for node in problem.nodes}
+    for inner, _ in MEMBERS.values():
+        (inside,) = {choice.output for choice in nodes[inner].choices if is_inside(choice.output)}
+        assert nodes[inner].output_bytes == factor * RESULT
+        assert nodes[inner].bytes_in(inside) == RESULT
 
 
 @pytest.mark.parametrize("name", ALL_SELECTORS)
