@@ -13,12 +13,14 @@ from pathlib import Path
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
 from sartor.codegen.ir.machines.core import WIDE, Core
+from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.candidates import Candidates
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.ir.variants.traits import DescribedVariant
 from sartor.codegen.mlir.kernel_machine import core_of
 from sartor.costing.candidates import measured_candidates
+from sartor.costing.filters.followed_forms import unmeasured_forms
 from sartor.frontend.imported_model import ImportedModel
 from sartor.policies import DEFAULT_MAX_ERROR, PlanPolicy, Search
 from sartor.progress import Progress, tell_found
@@ -87,6 +89,7 @@ def tune(
     search: Search = Search.MODEL,
     until: float | None = 0.0,
     *,
+    forms: Mapping[str, Packing] | None = None,
     predicts: bool = False,
 ) -> Tables:
     """Measure the candidates of a tuner's device, or what a search selects of them; returns cost tables of all tasks.
@@ -96,7 +99,8 @@ def tune(
     of nearly all variants, some of each task are measured first. That routines are guesses is told, unless nothing was
     to be measured, as a plan ``predicts`` all that is not known.
 
-    The machine's peak is in them for comparison.
+    Of layers that may read weights in ``forms``, by the names of weights, some variant that does is measured, too. The
+    machine's peak is in the tables for comparison.
     """
     target = tuner.target
     variants = measured_candidates(candidates, imported, target, policy, search).variants
@@ -108,6 +112,10 @@ def tune(
     pins = policy.pins if searches else None
     cases = tuned_cases(imported.graph, variants)
     measured = _measured(imported, cases, tuner, pins, until, limits, predicts=predicts)
+    if forms and not tuner.is_late:
+        known = {key: {*listed} for key, listed in measured.items()}
+        following = tuner.measure(unmeasured_forms(cases, known, imported.graph, forms))
+        measured |= {key: {**measured[key], **listed} for key, listed in following.items()}
     rooflines = early or tuner.measure(limits)
     per_second = peak.per_second(rooflines) if peak else None
     return Tables(candidates.of_device(target.device).variants, {**rooflines, **measured}, peak=per_second)

@@ -126,7 +126,7 @@ class WeightSharing:
         """The fastest variant that reads a weight in a form and differs in nothing else that others see, or ``chosen``.
 
         A look-up that was not measured counts as if it were as fast, and so does, where none with the form was, what
-        reads the form of another plan: a search may end before it measures that.
+        reads the form of another plan: the time may end before that is measured.
         """
         names = self._names(layer)
         if chosen.implementation.packings[position] == packing or not names:

@@ -226,6 +226,7 @@ def _measured(
         policy=config.planning,
         search=config.search,
         until=config.until,
+        forms=candidacy.forms,
         predicts=predicts,
     )
     try:

@@ -153,6 +153,28 @@ def test_only_a_software_driver_is_spared_a_search(
     assert (most > 2) == searches
 
 
+def test_what_another_plan_s_forms_need_is_measured_behind_a_search(
+    imported_of: Callable[[str], ImportedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, imported = CompileConfig(target=Target.create("cpu")), imported_of("residual")
+    found = find_candidates(imported, config.planning, everything=False)
+    layer = next(layer for layer in imported.graph.layers if layer.weights)
+    key, (first, *others) = layer.task.key, found.variants[layer.task.key]
+    form = others[-1].implementation.packings[0]
+    known: Any = {each: {listed[0].descriptor: "searched"} for each, listed in found.variants.items()}
+    monkeypatch.setattr(layer_costs, "_measured", lambda *_, **__: known)
+    monkeypatch.setattr(layer_costs, "peak_operations", lambda *_: None)
+    tuner = fake_tuner("another machine", config.target)
+    tuner.measure = lambda cases: {case.key: {each.descriptor: "behind" for each in case.variants} for case in cases}
+    tables = tune(imported, found, tuner, config.planning, forms={layer.weights[0]: form})
+    expected = {each.descriptor for each in others if each.implementation.packings[0] == form}
+    assert form != first.implementation.packings[0]
+    assert {name for name, each in tables.measured[key].items() if str(each) == "behind"} >= expected
+    assert tables.measured[key].keys() == {first.descriptor, *expected}
+    tuner.is_late = True
+    assert tune(imported, found, tuner, config.planning, forms={layer.weights[0]: form}).measured == known
+
+
 @pytest.mark.parametrize("search", list(Search))
 @pytest.mark.parametrize("target", [Target.create("cuda", "sm_80"), Target.create("vulkan", "ampere")], ids=str)
 def test_a_spent_time_budget_leaves_guesses_by_the_gpus_models(
