@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.block_parts import FEW_TILES, Unit
+from sartor.codegen.kernels.encoded.block_parts import Turn, Unit
 from sartor.codegen.kernels.encoded.block_reader import Block, BlockReader, real
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.access import ImageStrides
@@ -59,7 +59,7 @@ class TileWriter:
         self._of = of
         self._asm = asm
         self._lhs, *parts = read
-        self._reader = BlockReader(of.blocks, asm, parts, tile.panel, fetches=of.nest.tiles <= FEW_TILES)
+        self._reader = BlockReader(of.blocks, asm, parts, tile.panel, Turn(of.nest.tiles_of_group, tile.ordinal))
         self._panel = tile.panel
         origin, image = tile.origin, of.image
         self._first = asm.add(asm.mul(origin.row, image.row), asm.mul(origin.column, image.column))

@@ -13,7 +13,7 @@ from functools import partial
 from sartor.codegen.ir.layer import I8, TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.block_parts import FEW_TILES, BlockParts, Unit
+from sartor.codegen.kernels.encoded.block_parts import BlockParts, Turn, Unit
 from sartor.codegen.kernels.encoded.codes import moved
 from sartor.codegen.kernels.encoded.packed_blocks import BYTE_BITS, WORD_BITS, PackedBlocks
 from sartor.codegen.kernels.encoded.rounded_rows import RoundedRows
@@ -51,10 +51,9 @@ class BlockDots(NestKernel):
         begin = asm.mul(asm.add(group[0], asm.mul(group[1], self.groups[0])), self.rows.elements)
         rows = workgroup_range(asm, self.nest.rows.output, self.groups[0], group[0])
         lhs, *parts = (memories[position] for position in self.memories)
-        if self.nest.tiles <= FEW_TILES:
-            # The weight comes from memory while rows are rounded.
-            first, _ = workgroup_range(asm, self.nest.grid.panels, self.groups[1], group[1])
-            BlockParts(self.blocks, asm, parts, self.nest.grid.full_panel(first), fetches=True).fetch_first()
+        # The weight comes from memory while rows are rounded.
+        first, _ = workgroup_range(asm, self.nest.grid.panels, self.groups[1], group[1])
+        BlockParts(self.blocks, asm, parts, self.nest.grid.full_panel(first), Turn()).fetch_first()
         self.rows.write(asm, (lhs, memories[-1]), begin, rows)
 
         def accumulate(tile: Tile, starts: Starts) -> list[ir.Value]:
@@ -71,7 +70,7 @@ class _TileWriter:
     ) -> None:
         self._of = of
         self._asm = asm
-        self._parts = BlockParts(of.blocks, asm, parts, tile.panel, fetches=of.nest.tiles <= FEW_TILES)
+        self._parts = BlockParts(of.blocks, asm, parts, tile.panel, Turn(of.nest.tiles_of_group, tile.ordinal))
         self._space = space
         self._panel = tile.panel
         inside = asm.add(asm.mul(tile.origin.inside, of.rows.columns), tile.origin.column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
@@ -16,14 +17,32 @@ _WRITTEN_OUT = 4
 # computes for each line too late.
 _AHEAD = 8192
 _LINE = 64
-FEW_TILES = 2
-"""Register tiles for which a panel is read from memory about as often as from a cache."""
+# Register tiles for which a panel is read from memory about as often as from a cache.
+_FEW_TILES = 2
 
 Unit = Sequence[ir.Value]
 """Vectors of the words of some adjacent rows: one, or three of codes that lie in planes."""
 
 Step = Callable[[Index, list[ir.Value]], list[ir.Value]]
 """Emits the code of a unit, given its number and the carried values; returns the new ones."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """When a register tile reads a panel.
+
+    Attributes:
+        tiles: register tiles of a workgroup that read the panel.
+        number: that of the tile.
+    """
+
+    tiles: int = 1
+    number: Index = 0
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the panel comes from memory; else tiles before fetched it, each an equal part."""
+        return self.tiles <= _FEW_TILES
 
 
 class BlockParts:
@@ -34,18 +53,19 @@ class BlockParts:
         asm: emits the code.
         memories: codes, scales and, if there are any, zero points.
         panel: the panel.
-        fetches: whether codes and scales come from memory, and are fetched ahead.
+        turn: when a register tile reads it. Of few tiles each fetches what it reads itself soon, of more a part of the
+            next panel.
     """
 
     def __init__(
-        self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel, *, fetches: bool
+        self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel, turn: Turn
     ) -> None:
         self._blocks = blocks
         self._asm = asm
         self._codes, self._scales, *points = memories
         self._points = points[0] if points else None
         self._panel = panel
-        self._fetches = fetches
+        self._turn = turn
 
     @property
     def has_points(self) -> bool:
@@ -66,7 +86,7 @@ class BlockParts:
         LLVM moves all that is fetched ahead to the beginning of what is written out. The lines of several units are
         more than a core waits for at a time, and what it loads next waits for them, too.
         """
-        most = 1 if self._fetches else min(_WRITTEN_OUT, max(count, 1))
+        most = 1 if self._turn.is_far else min(_WRITTEN_OUT, max(count, 1))
         written = next(index for index in range(most, 0, -1) if count % index == 0)
 
         def some(number: Index, values: list[ir.Value]) -> list[ir.Value]:
@@ -97,6 +117,7 @@ class BlockParts:
     def scales(self, block: Index) -> list[ir.Value]:
         """The scales of a block, for each vector of the panel."""
         self._fetch_scales(self._later(block))
+        self._fetch_next(block)
         if self._blocks.has_scales:
             return [self._asm.load_floats(self._codes, offset) for offset in self._offsets_behind(block)]
         return [self._asm.load(self._scales, offset, self._asm.lanes) for offset in self._offsets(block)]
@@ -115,15 +136,32 @@ class BlockParts:
         else:
             self._fetch(self._scales, self._offsets(block)[0], 1)
 
+    def _fetch_next(self, block: Index) -> None:
+        """Fetch the tile's part of the next panel, as many lines with each block."""
+        if self._turn.is_far:
+            return
+        asm, of = self._asm, self._blocks
+        number = asm.add(asm.mul(self._turn.number, of.encoding.blocks), block)
+        parts = [(self._codes, asm.mul(self._panel.index, of.panel_bytes), of.panel_bytes)]
+        for memory in () if of.has_scales else (self._scales, self._points):
+            if memory is not None:
+                parts.append((memory, asm.mul(self._panel.index, of.panel_scales), of.panel_scales))
+        for memory, begin, length in parts:
+            line = _line_of(memory)
+            together = -(-length // (line * of.encoding.blocks * self._turn.tiles))
+            last = -(-length // (line * together)) - 1
+            first = asm.add(begin, length, asm.mul(asm.minimum(number, last), together * line))
+            for place in range(together):
+                asm.prefetch(memory, asm.add(first, place * line))
+
     def _later(self, block: Index) -> Index:
         """The number of the block whose scales are fetched while those of ``block`` are read."""
         return self._asm.add(block, max(1, _AHEAD // self._blocks.block_step))
 
     def _fetch(self, memory: ir.Value, first: Index, size: int) -> None:
         """Fetch ``size`` elements of each column of the panel, from ``first`` on."""
-        if self._fetches:
-            line = _LINE * BYTE_BITS // ir.MemRefType(memory.type).element_type.width
-            for place in range(0, self._panel.vectors * self._asm.lanes * size, line):
+        if self._turn.is_far:
+            for place in range(0, self._panel.vectors * self._asm.lanes * size, _line_of(memory)):
                 self._asm.prefetch_stream(memory, self._asm.add(first, place))
 
     def _offsets(self, block: Index) -> list[Index]:
@@ -146,3 +184,8 @@ class BlockParts:
         word = asm.vector_type(ir.IntegerType.get_signless(WORD_BITS))
         loaded = arith.extui(word, asm.load_as_stored(memory, offset, asm.lanes))
         return arith.sitofp(asm.vector_type(ir.F32Type.get()), loaded)
+
+
+def _line_of(memory: ir.Value) -> int:
+    """Elements of a memory in a cache line."""
+    return _LINE * BYTE_BITS // int(ir.MemRefType(memory.type).element_type.width)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.block_parts import BlockParts, Unit
+from sartor.codegen.kernels.encoded.block_parts import BlockParts, Turn, Unit
 from sartor.codegen.kernels.encoded.codes import Codes
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.panels import Panel
@@ -49,15 +49,15 @@ class BlockReader:
         asm: emits the code.
         memories: codes, scales and, if there are any, zero points.
         panel: the panel.
-        fetches: as of ``BlockParts``.
+        turn: as of ``BlockParts``.
     """
 
     def __init__(
-        self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel, *, fetches: bool
+        self, blocks: PackedBlocks, asm: Assembler, memories: Sequence[ir.Value], panel: Panel, turn: Turn
     ) -> None:
         self._blocks = blocks
         self._asm = asm
-        self._parts = BlockParts(blocks, asm, memories, panel, fetches=fetches)
+        self._parts = BlockParts(blocks, asm, memories, panel, turn)
         self._panel = panel
         self._numbers = Codes(blocks.encoding.bits, blocks.encoding.middle)
 

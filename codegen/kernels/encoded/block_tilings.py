@@ -19,22 +19,25 @@ _WIDTHS = (4, 2, 1)
 _MOST_ROWS = 8
 # Registers of a tile beside sums: for each vector a scale, words and an element, or words and codes in bytes; and the
 # table of codes, and a number of a row. Totals of integer sums are needed at the end of a block only.
-_OF_VECTOR, _OF_VECTOR_IN_BYTES, _OTHERS = 3, 2, 2
+_OF_VECTOR, _OF_VECTOR_IN_BYTES, _OTHERS, _SUMS_OF_WORDS = 3, 2, 2, 2
 # Register tiles that are tried for panels that are decoded first.
 _TRIED = 3
 LEAST_ROWS = 8
 """Fewer rows are a register tile or two, for which codes are better decoded in registers."""
 
 
-def tilings_of_codes(shape: MatmulShape, machine: Machine, *, in_bytes: bool = False) -> list[Tiling]:
-    """Sizes for codes that are decoded in registers, best guess first; ``in_bytes`` for products of integers."""
+def tilings_of_codes(shape: MatmulShape, machine: Machine, *, in_bytes: bool = False, sums: int = 1) -> list[Tiling]:
+    """Sizes for codes that are decoded in registers, best guess first; ``in_bytes`` for products of integers.
+
+    ``sums`` is how many registers each vector of results may take at most.
+    """
     rows, vectors = shape.rows or 1, -(-shape.columns // machine.lanes)
     tilings = []
     for wide in _widths(rows, vectors, machine):
         if wide > vectors and wide > 1:
             continue
         free = machine.registers - _OTHERS - (_OF_VECTOR_IN_BYTES if in_bytes else _OF_VECTOR) * wide
-        most = 1 if rows == 1 else min(rows, _MOST_ROWS, max(1, free // wide))
+        most = 1 if rows == 1 else min(rows, _MOST_ROWS, max(1, min(free, machine.registers // sums) // wide))
         tile = _tile_rows(rows, most, machine)
         tilings.append(Tiling(1, tile, wide, *_workgroups(rows // chunk(rows, tile), -(-vectors // wide), machine), 1))
     return list(dict.fromkeys(tilings))
@@ -66,17 +69,22 @@ def _workgroups(lines: int, panels: int, machine: Machine) -> tuple[int, int]:
     return 1, long_workgroups(panels, machine.threads)
 
 
-def tilings_of_dots(shape: MatmulShape, machine: Machine) -> list[Tiling]:
+def tilings_of_dots(shape: MatmulShape, machine: Machine, sums: int = 1) -> list[Tiling]:
     """Sizes for rows that every workgroup rounds, best guess first: if one thread runs all, one workgroup is tried
-    first; with more threads workgroups that partition the rows are tried, too."""
-    tilings = tilings_of_codes(shape, machine, in_bytes=True)
+    first; with more threads workgroups that partition the rows are tried, too. ``sums`` as of ``tilings_of_codes``."""
+    tilings = tilings_of_codes(shape, machine, in_bytes=True, sums=sums)
     if machine.threads == 1:
         return list(dict.fromkeys([*(replace(tiling, panel_groups=1) for tiling in tilings[:2]), *tilings]))
     return list(dict.fromkeys([tilings[0], *tilings_by_rows(shape, tilings[:2], machine), *tilings[1:]]))
 
 
-def with_widest(listed: Sequence[Tiling]) -> list[Tiling]:
-    """Those with the widest panels: with others each row's numbers, of twice the bytes, are read more often."""
+def tilings_of_words(shape: MatmulShape, machine: Machine) -> list[Tiling]:
+    """Sizes for rows that are rounded to 16 bits.
+
+    Both sums of a block and totals stay in registers, as a block has few steps by pairs; and panels are the widest:
+    with others each row's numbers, of twice the bytes, are read more often.
+    """
+    listed = tilings_of_dots(shape, machine, _SUMS_OF_WORDS)
     widest = max(tiling.vectors for tiling in listed)
     return [tiling for tiling in listed if tiling.vectors == widest]
 

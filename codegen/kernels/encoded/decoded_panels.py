@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sartor.codegen.ir.layer import F32, TensorType
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
-from sartor.codegen.kernels.encoded.block_parts import Unit
+from sartor.codegen.kernels.encoded.block_parts import Turn, Unit
 from sartor.codegen.kernels.encoded.block_reader import Block, BlockReader
 from sartor.codegen.kernels.encoded.packed_blocks import PackedBlocks
 from sartor.codegen.kernels.loops.access import ImageStrides
@@ -79,7 +79,7 @@ class DecodedPanels(NestKernel):
     def _decode(self, asm: Assembler, memories: Sequence[ir.Value], begin: Index, panel: Panel) -> None:
         """Emit the elements of a panel, which are stored from ``begin`` on."""
         parts = [memories[part] for part in self.memories[1:]]
-        reader = BlockReader(self.blocks, asm, parts, panel, fetches=True)
+        reader = BlockReader(self.blocks, asm, parts, panel, Turn())
 
         def block(of: Block, _: list[ir.Value]) -> list[ir.Value]:
             shifts = reader.shifts(of)

@@ -131,9 +131,9 @@ class RoundedRows:
             asm.load(source[0], asm.add(source[1], index * lanes), count) if count else zero
             for index, count in enumerate(counts)
         ]
-        most = zero
+        most = asm.splat(ir.IntegerAttr.get(_integer(32), 0))
         for vector_of in numbers:
-            most = arith.maximumf(most, functions.absf(vector_of))
+            most = _larger(asm, most, vector_of)
         scale, inverse = self._scale_of(asm, most)
         total, together = asm.splat(ir.IntegerAttr.get(_integer(32), 0)), self._together(asm)
         for index in range(0, len(numbers), together):
@@ -161,10 +161,10 @@ class RoundedRows:
         def larger(start: Index, carried: list[ir.Value], count: int = step) -> list[ir.Value]:
             most = carried[0]
             for numbers in read(start, count):
-                most = arith.maximumf(most, functions.absf(numbers))
+                most = _larger(asm, most, numbers)
             return [most]
 
-        most = asm.loop(0, whole, step, [zero], larger)
+        most = asm.loop(0, whole, step, [asm.splat(ir.IntegerAttr.get(_integer(32), 0))], larger)
         most = larger(whole, most, size - whole) if whole < size else most
         scale, inverse = self._scale_of(asm, most[0])
 
@@ -203,15 +203,14 @@ class RoundedRows:
             count = ir.VectorType(joined[0].type).shape[0]
             pairs = zip(joined[::2], joined[1::2], strict=True)
             joined = [vector.shuffle(*pair, range(2 * count)) for pair in pairs]
-        integers = self._ordered(joined[0])
-        count = ir.VectorType(integers.type).shape[0]
-        stored = arith.trunci(ir.VectorType.get([count], _integer(self.bytes * BYTE_BITS)), integers)
-        asm.store_words(stored, *place)
+        count = ir.VectorType(joined[0].type).shape[0]
+        integers = arith.trunci(ir.VectorType.get([count], _integer(self.bytes * BYTE_BITS)), joined[0])
+        asm.store_words(self._ordered(integers), *place)
         return total
 
     def _scale_of(self, asm: Assembler, most: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """The scale of a block and its reciprocal, in all lanes, by the largest numbers of each lane."""
-        largest = _across(asm, most, arith.maximumf)
+        """The scale of a block and its reciprocal, in all lanes, by the bits of the largest numbers of each lane."""
+        largest = arith.bitcast(asm.vector_type(ir.F32Type.get()), _across(asm, most, arith.maxsi))
         step = arith.mulf(largest, _splat(asm, 1 / most_integer(self.bytes)))
         # An infinity minus itself is NaN.
         scale = arith.addf(arith.maximumf(step, _splat(asm, _LEAST_SCALE)), arith.subf(largest, largest))
@@ -242,6 +241,12 @@ def _integer(bits: int) -> ir.Type:
 
 def _splat(asm: Assembler, number: float) -> ir.Value:
     return asm.splat(ir.FloatAttr.get(ir.F32Type.get(), number))
+
+
+def _larger(asm: Assembler, most: ir.Value, numbers: ir.Value) -> ir.Value:
+    """The larger bits, in each lane, of some or of the absolute value of a float: these are ordered as the floats are,
+    and NaN is the largest. A maximum of floats that keeps NaN takes four instructions."""
+    return arith.maxsi(most, arith.bitcast(asm.vector_type(_integer(32)), functions.absf(numbers)))
 
 
 def _across(asm: Assembler, value: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:

@@ -132,6 +132,11 @@ class Nest(Loops):
         return -(-self.columns.output // self.tiling.columns)
 
     @property
+    def tiles_of_group(self) -> int:
+        """Tiles of a panel in a workgroup, if all have as many."""
+        return -(-self.tiles // self.tiling.row_groups)
+
+    @property
     def groups(self) -> tuple[int, int, int]:
         """Workgroups along rows, panels and batches."""
         return self.tiling.row_groups, self.tiling.panel_groups, self.batches

@@ -12,7 +12,12 @@ from sartor.codegen.kernels.encoded.block_contraction import BlockContraction
 from sartor.codegen.kernels.encoded.block_costs import DecodedCost, RoundedCost
 from sartor.codegen.kernels.encoded.block_dots import BlockDots
 from sartor.codegen.kernels.encoded.block_routine import BlockRoutine, EncodedProduct, bytes_of, refused_dots
-from sartor.codegen.kernels.encoded.block_tilings import refused_words, tilings_of_codes, tilings_of_dots, with_widest
+from sartor.codegen.kernels.encoded.block_tilings import (
+    refused_words,
+    tilings_of_codes,
+    tilings_of_dots,
+    tilings_of_words,
+)
 from sartor.codegen.kernels.encoded.encoded_weight import EncodedWeight
 from sartor.codegen.kernels.encoded.present_parts import PartContraction
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS, DotElement
@@ -128,4 +133,4 @@ class BlockWordProduct(BlockDotProduct):
         return refused_words(shape) or super().refusal(weight, shape, machine)
 
     def tilings(self, shape: MatmulShape, machine: Machine) -> list[Tiling]:
-        return with_widest(super().tilings(shape, machine))
+        return tilings_of_words(shape, machine)

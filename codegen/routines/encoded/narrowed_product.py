@@ -18,9 +18,8 @@ from sartor.codegen.kernels.encoded.block_tilings import (
     refused_panels,
     refused_words,
     tilings_of_codes,
-    tilings_of_dots,
     tilings_of_panels,
-    with_widest,
+    tilings_of_words,
 )
 from sartor.codegen.kernels.encoded.decoded_panels import DecodedPanels
 from sartor.codegen.kernels.isa.multipliers import DotElement
@@ -102,7 +101,7 @@ class NarrowedWordProduct(NarrowedProduct):
             return offered
         of = BlockEncoding(BITS, self.block, shape.depth, shape.columns)
         refusal = refused_words(shape) or refused_dots(of, self.element, machine)
-        return refusal or with_widest(tilings_of_dots(shape, machine))
+        return refusal or tilings_of_words(shape, machine)
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
         of = EncodedProduct.rounding(product, BITS, self.block, Tiling.of(parameters))
