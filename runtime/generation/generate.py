@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import NoneType
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from sartor.errors import UsageError
 from sartor.runtime.driver.device_array import DeviceArray
 from sartor.runtime.driver.signature import Array
+from sartor.runtime.generation.look_up import LookUp
 from sartor.runtime.generation.sampling import Sampling
 from sartor.runtime.runs.given_arguments import check_type
 from sartor.runtime.runs.interface import Feeds, NodeArg
@@ -32,6 +34,7 @@ def generate(
     stop_tokens: Collection[int] = (),
     seed: int | None = None,
     inputs: Mapping[str, Array | DeviceArray] | None = None,
+    look_up: int = 0,
 ) -> Iterator[int]:
     """The tokens that follow a prompt, one by one, as they are computed.
 
@@ -52,6 +55,10 @@ def generate(
         stop_tokens: generation ends at one of these, which is not given.
         seed: of what is drawn; None for another each time.
         inputs: what the model takes beside tokens, positions and masks, the same in each call, as what an encoder gave.
+        look_up: most tokens that are guessed at a time, by what followed the last ones before, and checked by one call.
+            It changes when tokens come, and not which ones, but where two are as likely up to the rounding of the
+            module's plans. Until the tokens end, or the iterator is closed, caches may hold some that are not given
+            yet.
 
     Raises:
         UsageError: if the session keeps no caches, an argument is out of its range, the caches have no room for the
@@ -66,10 +73,14 @@ def generate(
         raise UsageError("prompt_ids has no tokens; give at least one")
     stops = frozenset(_tokens("stop_tokens", stop_tokens, decoder.vocabulary))
     decoder.check_room(len(prompt))
-    for name, number in (("max_new_tokens", max_new_tokens), ("seed", 0 if seed is None else seed)):
+    numbers = {"max_new_tokens": max_new_tokens, "seed": 0 if seed is None else seed, "look_up": look_up}
+    for name, number in numbers.items():
         if _whole(number) is None:
             raise UsageError(f"{name} is {number!r}, expected a whole number of 0 or more")
-    return _generated(decoder, prompt, max_new_tokens, sampling, stops, np.random.default_rng(seed))
+    if look_up and not decoder.parts.sizes:
+        raise UsageError("look_up needs a module that takes parts of a prompt, and this one takes one token in a call")
+    guesses = LookUp(prompt, look_up, decoder.parts) if look_up else None
+    return _generated(decoder, prompt, max_new_tokens, sampling, stops, np.random.default_rng(seed), guesses)
 
 
 def _whole(value: object) -> int | None:
@@ -100,15 +111,45 @@ def _generated(
     sampling: Sampling,
     stops: frozenset[int],
     random: np.random.Generator,
+    guesses: LookUp | None,
 ) -> Iterator[int]:
-    occurred, pending = set(prompt), prompt
-    for _ in range(count):
-        token = sampling.next_token(decoder.logits(pending), occurred, random)
-        if token in stops:
-            return
-        yield token
-        occurred.add(token)
-        pending = [token]
+    # Of the guessed tokens so many are in the caches, and may prove wrong.
+    occurred, guessed, ahead = set(prompt), list[int](), 0
+    if not count:
+        return
+    rows = decoder.logits(prompt)
+    try:
+        for left in range(count - 1, -1, -1):
+            token = sampling.next_token(rows[len(guessed) - ahead], occurred, random)
+            if token in stops:
+                return
+            yield token
+            if not left:
+                return
+            decoder.check_held()
+            occurred.add(token)
+            is_right = ahead > 0 and token == guessed[-ahead]
+            if guesses is not None:
+                guesses.follow(token)
+            if is_right:
+                ahead -= 1
+                continue
+            decoder.forget(ahead)
+            if guesses is not None:
+                guessed, ahead = _guessed(guesses, guessed, len(guessed) - ahead, min(left, decoder.room) - 1)
+            rows = decoder.logits([token], guessed)
+    finally:
+        # The session may be closed by now.
+        with suppress(UsageError):
+            decoder.forget(ahead)
+
+
+def _guessed(guesses: LookUp, before: Sequence[int], right: int, room: int) -> tuple[list[int], int]:
+    """The next guess and its length, behind one of which the first tokens were ``right``."""
+    if before:
+        guesses.learn(before, right)
+    guessed = guesses.guess(room)
+    return guessed, len(guessed)
 
 
 class _Decoder:
@@ -154,7 +195,7 @@ class _Decoder:
             raise UsageError(f"the model has no output of logits; its outputs are {names}")
         self._logits = logits.name
         # Of a call that is filled up, logits behind an earlier token count.
-        self._parts = session.prompt_parts if logits.shape[1] is None else PartSizes({})
+        self.parts = session.prompt_parts if logits.shape[1] is None else PartSizes({})
         size = logits.shape[-1]
         self.vocabulary = size if isinstance(size, int) else int(np.iinfo(_dtype(self._ids)).max)
         """One more than the largest token."""
@@ -172,12 +213,17 @@ class _Decoder:
                 "again by reset()"
             )
 
-    def logits(self, tokens: Sequence[int]) -> Array:
-        """Run the tokens; returns the logits behind the last one.
+    @property
+    def room(self) -> int:
+        """The most tokens that a call gives logits behind all of which for, and for which there is room."""
+        free = self._session.most_positions - self._length
+        return max((size for size in self.parts.sizes if size <= free), default=1)
+
+    def check_held(self) -> None:
+        """Make sure that the session holds what generating left.
 
         Raises:
-            UsageError: if the caches hold something else than behind the last call, or have no room.
-            DeviceError: if the device fails.
+            UsageError: if not.
         """
         held = self._session.cached_positions
         if self._has_begun and held != self._length:
@@ -185,28 +231,58 @@ class _Decoder:
                 f"the session holds {held} positions where generating left {self._length}: it was run, reset or "
                 "restored between two tokens; fork() gives a session for another sequence"
             )
+
+    def forget(self, count: int) -> None:
+        """Forget the last tokens, unless the session was run, reset or restored since."""
+        if count and self._session.cached_positions == self._length:
+            self._length -= count
+            self._session.truncate(self._length)
+
+    def logits(self, tokens: Sequence[int], guessed: Sequence[int] = ()) -> Array:
+        """Run the tokens, and guesses of what follows; returns the logits behind the last one, and behind each guess.
+
+        Raises:
+            UsageError: if the caches hold something else than behind the last call, or have no room.
+            DeviceError: if the device fails.
+        """
+        self.check_held()
+        held = self._session.cached_positions
         if held + len(tokens) > (most := self._session.most_positions):
             # A table of positions may be named before the session tells of its caches.
             raise UsageError(f"the caches are full, with {held} positions of {most}; begin again by reset()")
         self._has_begun, self._length = True, held
+        if guessed:
+            return self._run_all([*tokens, *guessed])
         left = [*tokens]
         while left:
             room = self._session.most_positions - self._length
-            count = self._parts.next(len(left), room)
+            count = self.parts.next(len(left), room)
             array, left = self._run(left[:count], count), left[count:]
         return array
 
     def _run(self, part: Sequence[int], count: int) -> Array:
         """Run one token, or a part of a prompt that is filled up to so many; returns the logits behind its last."""
-        filled = [*part, *[part[-1]] * (count - len(part))]
-        given = {argument.name: self._given(argument, filled) for argument in self._inputs}
-        feeds: Feeds = {**given, **self._further}
+        feeds = self._feeds(part, count)
         if count > 1:
             (array,) = self._session.run_last([self._logits], feeds, len(part))
         else:
             (array,) = self._session.run([self._logits], feeds)
         self._length += len(part)
-        return np.asarray(array[0, -1])
+        return np.asarray(array[0, -1:])
+
+    def _run_all(self, tokens: Sequence[int]) -> Array:
+        """Run tokens in one part; returns the logits behind each."""
+        count = self.parts.part(len(tokens), self.room)
+        (array,) = self._session.run([self._logits], self._feeds(tokens, count))
+        self._length += len(tokens)
+        self._session.truncate(self._length)
+        return np.asarray(array[0, : len(tokens)])
+
+    def _feeds(self, part: Sequence[int], count: int) -> Feeds:
+        """What a call takes with tokens that are filled up to so many."""
+        filled = [*part, *[part[-1]] * (count - len(part))]
+        given = {argument.name: self._given(argument, filled) for argument in self._inputs}
+        return {**given, **self._further}
 
     def _given(self, value: NodeArg, tokens: Sequence[int]) -> Array:
         """An input of a call: the tokens, their positions, or a mask that hides no position."""

@@ -33,6 +33,14 @@ class PartSizes:
             left -= size
         return taken
 
+    def part(self, tokens: int, room: int) -> int:
+        """The shortest part that holds so many tokens and has room; 0 if none does."""
+        return next((size for size in self.sizes if tokens <= size <= room), 0)
+
+    def calls_of_part(self, tokens: int) -> float:
+        """How many calls of one token take as long as the shortest part that holds so many."""
+        return self._calls[self.part(tokens, self.sizes[-1])]
+
     def next(self, left: int, room: int) -> int:
         """The tokens of the next call: 1, or those of a part, which is filled up if not as many are left.
 

@@ -41,6 +41,10 @@ def generate_tokens(
     repetition_penalty: Annotated[float, typer.Option(min=0, help="Divides the logits of tokens that occurred.")] = 1.0,
     stop: Annotated[list[int] | None, typer.Option(help="A token at which generation ends; may be repeated.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of what is drawn. (default: another each time)")] = None,
+    look_up: Annotated[
+        int,
+        typer.Option(min=0, help="Guess so many tokens at most by what followed before; they are checked by one call."),
+    ] = 0,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,6 +68,7 @@ def generate_tokens(
                 repetition_penalty=repetition_penalty,
                 stop_tokens=stop or (),
                 seed=seed,
+                look_up=look_up,
             )
         )
         tokens, error = _collected(timed)

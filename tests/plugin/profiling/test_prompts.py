@@ -103,6 +103,15 @@ def test_tokens_behind_a_prompt_are_those_of_calls_of_one_token(module: Path, le
         assert found == by_tokens(session, prompt, count)
 
 
+def test_guessed_tokens_are_those_of_calls_of_one_token(module: Path) -> None:
+    prompt, count = [3, 1, 4, 3, 1], POSITIONS - 6
+    with Session(module, threads=1) as session:
+        right = by_tokens(session, prompt, count)
+        session.reset()
+        assert list(generate(session, prompt, count, look_up=PART)) == right
+        assert session.cached_positions == len(prompt) + count - 1
+
+
 def test_positions_are_forgotten(module: Path) -> None:
     with Session(module, threads=1) as session:
         assert session.prompt_tokens == PART
