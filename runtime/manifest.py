@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from sartor.runtime.several.record import Alternative
 
 MANIFEST_KEY = "sartor.manifest"
-PARTS_FORMAT = 15
-"""The newest format, of manifests with functions for parts of prompts of any numbers of tokens: versions that do not
+SUMS_FORMAT = 16
+"""The newest format, of manifests with inputs whose sizes are sums of those that callers choose: versions that do not
 know it refuse it."""
+PARTS_FORMAT = 15
+"""The format of manifests with functions for parts of prompts of any numbers of tokens."""
 GIVEN_FORMAT = 14
 """The format of manifests with sizes of outputs that follow from those that callers choose."""
 LAST_FORMAT = 13
@@ -184,7 +186,8 @@ class Manifest:
         """Check that open sizes, and noise, are those of inputs, and that sizes of outputs follow from them."""
         ranks = {spec.name: len(spec.shape) for spec in self.inputs}
         for size in self.sizes:
-            if not size.places or any(place.axis >= ranks.get(place.input, 0) for place in size.places):
+            places = [place for named in size.places for place in (named, *named.besides)]
+            if not places or any(place.axis >= ranks.get(place.input, 0) for place in places):
                 raise ValueError(f"no input has the size '{size.name}'")
             if size.multiple < 1:
                 raise ValueError(f"the size '{size.name}' is a multiple of {size.multiple}")
@@ -339,9 +342,8 @@ class Manifest:
         content = asdict(self)
         # In a line of its own, which no session parses: that would take a tenth of the time to load a small network.
         network = content.pop("network")
-        for place in [place for size in content["sizes"] for place in size["places"]]:
-            if not place["offset"]:
-                del place["offset"]
+        for size, own in zip(content["sizes"], self.sizes, strict=True):
+            size["places"] = [place.to_json() for place in own.places]
         for name in _LATER_FIELDS:
             if not content[name]:
                 del content[name]
@@ -427,8 +429,8 @@ def _finite(text: str) -> float:
 
 def _refuse_newer_format(content: object) -> None:
     number = content.get("format") if isinstance(content, dict) else None
-    if isinstance(number, int) and number > PARTS_FORMAT:
-        raise UsageError(f"the manifest has format {number}, this version reads up to {PARTS_FORMAT}; update sartor")
+    if isinstance(number, int) and number > SUMS_FORMAT:
+        raise UsageError(f"the manifest has format {number}, this version reads up to {SUMS_FORMAT}; update sartor")
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -23,6 +23,7 @@ class SizeText:
     def __init__(self, symbols: Mapping[Symbol, str]) -> None:
         self._symbols = symbols
         self._names: dict[Dim, str] = {}
+        self._sums: dict[Symbol, str] = {}
         self.lines: list[str] = []
 
     def name(self, dim: Dim) -> str:
@@ -46,14 +47,24 @@ class SizeText:
     def _computed(self, dim: Dim) -> str:
         if isinstance(dim, int):
             return self._add(f"arith.constant {dim} : index")
-        total = self._symbols[dim.symbols[0]]
+        total = self._symbol(dim.symbols[0])
         for symbol in dim.symbols[1:]:
-            total = self._add(f"arith.muli {total}, {self._symbols[symbol]} : index")
+            total = self._add(f"arith.muli {total}, {self._symbol(symbol)} : index")
         if dim.factor != 1:
             total = self._add(f"arith.muli {total}, {self.name(dim.factor)} : index")
         if dim.offset:
             total = self._add(f"arith.addi {total}, {self.name(dim.offset)} : index")
         return total if dim.divisor == 1 else self._add(f"arith.divui {total}, {self.name(dim.divisor)} : index")
+
+    def _symbol(self, symbol: Symbol) -> str:
+        if not symbol.terms:
+            return self._symbols[symbol]
+        if symbol not in self._sums:
+            first, *others = map(self.name, symbol.terms)
+            for other in others:
+                first = self._add(f"arith.addi {first}, {other} : index")
+            self._sums[symbol] = first
+        return self._sums[symbol]
 
     def _add(self, operation: str) -> str:
         name = f"%size{len(self.lines)}"

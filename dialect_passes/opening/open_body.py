@@ -9,12 +9,12 @@ for the other size, so pairs are what is copied once.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.rejection import RejectionError
-from sartor.codegen.ir.sizes.dims import Dim, Extent, Product
+from sartor.codegen.ir.sizes.dims import Dim, Extent, Product, Symbol
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
@@ -28,6 +28,11 @@ _SLICES = {
     "tensor.extract_slice": ("static_offsets", "static_sizes", "static_strides"),
     "tensor.insert_slice": ("static_offsets", "static_sizes", "static_strides"),
 }
+
+
+_SIZED = {**_SLICES, "tensor.expand_shape": ("static_output_shape",)}
+_InnerSizes = Mapping[str, Sequence["int | ir.Value"]]
+"""The numbers of an op by the attribute's name; those of an op without such attributes by no name."""
 
 
 def open_body(one: Task, other: Task, fit: Fit, ends: Collection[int] = ()) -> str:
@@ -207,6 +212,10 @@ class _Opened:
         one, other = (op_of_pair.attributes["value"] for op_of_pair in (op, twin))
         if isinstance(one, ir.FloatAttr):
             return self._number(one.value, ir.FloatAttr(other).value, kind)
+        return self._whole(one, other, kind)
+
+    def _whole(self, one: ir.Attribute, other: ir.Attribute, kind: ir.Type) -> ir.Value:
+        """An integer that is a size, or follows from sizes as an amount does."""
         size = self._amount(ir.IntegerAttr(one).value, ir.IntegerAttr(other).value)
         return size if isinstance(kind, ir.IndexType) else self._create("arith.index_cast", kind, [size], {})
 
@@ -259,7 +268,7 @@ class _Opened:
         elif isinstance(one, ir.FloatAttr):
             number = self._number(one.value, ir.FloatAttr(other).value, element)
         else:
-            raise ValueError("it has a constant that depends on sizes")
+            number = self._whole(one, other, element)
         opened = self._type(op.results[0], twin.results[0])
         kind = ir.Type.parse(str(opened))
         empty = self._create("tensor.empty", kind, [*map(self._size, opened.open_dims)], {})
@@ -279,6 +288,9 @@ class _Opened:
             for pair in zip(nested(op), nested(twin), strict=True)
         ]
         values = [[self._value(*pair) if pair[0] in outside else None for pair in pairs] for pairs in uses]
+        inner = [*zip(nested(op), nested(twin), strict=True)][1:]
+        # Before the copy, which uses them inside.
+        sized = [self._inner_sizes(*pair) for pair in inner]
         clone = op.clone(ip=ir.InsertionPoint(self._end)).operation
         for copy, operands in zip(nested(clone), values, strict=True):
             for index, value in enumerate(operands):
@@ -288,7 +300,24 @@ class _Opened:
             for one, other, value in zip(*map(_made_values, made), strict=True):
                 if isinstance(one.type, ir.RankedTensorType):
                     value.set_type(ir.Type.parse(str(self._type(one, other))))
+        for copy, sizes in zip([*nested(clone)][1:], sized, strict=True):
+            if sizes is not None:
+                _resize(copy, sizes)
         return list(clone.results)
+
+    def _inner_sizes(self, op: ir.Operation, twin: ir.Operation) -> _InnerSizes | None:
+        """The numbers of an op inside regions, as in loops over steps, that are sizes; None if none of it is."""
+        names = _SIZED.get(op.name, ())
+        sizes: dict[str, list[int | ir.Value]] = {}
+        for name in names:
+            pair = (list(ir.DenseI64ArrayAttr(op_of_pair.attributes[name])) for op_of_pair in (op, twin))
+            dims = [self._fit.dim(*numbers) for numbers in zip(*pair, strict=True)]
+            sizes[name] = [dim if isinstance(dim, int) else self._size(dim) for dim in dims]
+        if op.name == "tensor.empty":
+            dims = self._type(op.results[0], twin.results[0]).open_dims
+            return {"": [self._size(dim) for dim in dims]} if dims else None
+        is_open = any(isinstance(number, ir.Value) for numbers in sizes.values() for number in numbers)
+        return sizes if is_open else None
 
     def _check_same(self, op: ir.Operation, twin: ir.Operation) -> None:
         """Check that ops agree in all but the types of their operands and results."""
@@ -314,9 +343,7 @@ class _Opened:
                 number = ir.IntegerAttr.get(ir.IndexType.get(), dim)
                 self._sizes[dim] = self._create("arith.constant", ir.IndexType.get(), [], {"value": number})
             else:
-                total = self._sizes[Extent(dim.symbols[:1])]
-                for symbol in dim.symbols[1:]:
-                    total = self._arithmetic("arith.muli", total, self._sizes[Extent((symbol,))])
+                total = functools.reduce(partial(self._arithmetic, "arith.muli"), map(self._symbol, dim.symbols))
                 if dim.factor != 1:
                     total = self._arithmetic("arith.muli", total, self._size(dim.factor))
                 if dim.offset:
@@ -327,6 +354,14 @@ class _Opened:
                     total = self._create("util.optimization_barrier", ir.IndexType.get(), [total], {})
                 self._sizes[dim] = total
         return self._sizes[dim]
+
+    def _symbol(self, symbol: Symbol) -> ir.Value:
+        """The value of a symbol: an argument, or the sum of others, which is computed once."""
+        extent = Extent((symbol,))
+        if extent not in self._sizes:
+            terms = map(self._size, symbol.terms)
+            self._sizes[extent] = functools.reduce(partial(self._arithmetic, "arith.addi"), terms)
+        return self._sizes[extent]
 
     def _amount(self, one: int, other: int) -> ir.Value:
         """A number that is a size, a last index, or how many elements some dimensions have."""
@@ -369,10 +404,41 @@ def _made_values(op: ir.Operation) -> list[ir.Value]:
     return [*op.results, *(value for region in op.regions for block in region.blocks for value in block.arguments)]
 
 
+def _resize(op: ir.Operation, sizes: _InnerSizes) -> None:
+    """Replace an op by one that takes sizes as operands behind, or between, those that it takes already."""
+    attributes = {attribute.name: attribute.attr for attribute in _attributes(op)}
+    groups = [list(sizes[name]) for name in sizes]
+    count = len(op.operands)
+    if op.name in _SLICES:
+        segments = list(ir.DenseI32ArrayAttr(attributes["operandSegmentSizes"]))
+        tensors = len(segments) - len(_SLICES[op.name])
+        count = sum(segments[:tensors])
+    given, rest = [*op.operands][:count], iter([*op.operands][count:])
+    taken = []
+    for name, numbers in zip(sizes, groups, strict=True):
+        values = [next(rest) if number == _DYNAMIC else number for number in numbers]
+        taken.append([value for value in values if isinstance(value, ir.Value)])
+        if name:
+            static = [_DYNAMIC if isinstance(value, ir.Value) else value for value in values]
+            attributes[name] = ir.DenseI64ArrayAttr.get(static)
+    if op.name in _SLICES:
+        attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([*segments[:tensors], *map(len, taken)])
+    operands = [*given, *(value for values in taken for value in values)]
+    kinds, point = [result.type for result in op.results], ir.InsertionPoint(op)
+    made = ir.Operation.create(op.name, results=kinds, operands=operands, attributes=attributes, ip=point)
+    for result, value in zip(op.results, made.results, strict=True):
+        result.replace_all_uses_with(value)
+    op.erase()
+
+
 def _are_same(one: ir.Operation, other: ir.Operation) -> bool:
     """Whether two ops inside regions agree, but for the sizes of tensors."""
     kinds = [[_kind(value) for value in _made_values(op)] for op in (one, other)]
-    attributes = [sorted(f"{attribute.name}={attribute.attr}" for attribute in _attributes(op)) for op in (one, other)]
+    sizes = _SIZED.get(one.name, ())
+    attributes = [
+        sorted(f"{attribute.name}={attribute.attr}" for attribute in _attributes(op) if attribute.name not in sizes)
+        for op in (one, other)
+    ]
     return one.name == other.name and kinds[0] == kinds[1] and attributes[0] == attributes[1]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from onnx import ModelProto
 
@@ -15,7 +16,8 @@ from sartor.onnx_model.reading.load import read_model
 from sartor.settings.size_range import OpenShapes, SizeRange
 from sartor.tuning.workers.protocol import WorkerError
 
-_SHIFTED = re.compile(r"(?P<name>.+) (?P<sign>[+-]) (?P<number>[0-9]{1,9})")
+_TERM = re.compile(r" (?=[+-] )")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 DeclaredDims = Mapping[str, tuple[int | str, ...]]
 """Dimensions of inputs by name: sizes, or the names of symbols, made up for those that have none."""
 
@@ -45,7 +47,7 @@ def dims_of(model: ModelProto) -> DeclaredDims:
 class OpenDims:
     """The dimensions of a model's inputs, with the ranges that its user gives.
 
-    A dimension whose name is that of a symbol with a number, as ``past + 1``, has the symbol's size and so much more.
+    A dimension whose name is a sum of symbols and numbers, as ``past + 1`` or ``past + sequence``, has that size.
 
     Args:
         declared: by the model.
@@ -63,13 +65,17 @@ class OpenDims:
         self._dims: dict[str, list[int | str]] = {}
         self._ranges: dict[str, SizeRange] = dict(ranges or {})
         sizes: dict[str, int] = {}
+        names = {dim for dims in declared.values() for dim in dims if isinstance(dim, str)}
         for name, shape in shapes.items():
             for symbol, size in zip(self._named(declared, name, shape), shape, strict=True):
+                if isinstance(size, SizeRange):
+                    self._check_free(name, symbol, names)
                 self._note(name, symbol, size, sizes)
         for name in {**declared, **shapes}:
             dims = declared[name] if name in declared else self._named(declared, name, shapes[name])
             if any(isinstance(dim, str) for dim in dims):
                 self._dims[name] = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
+        self._fixed = sizes
 
     @staticmethod
     def _named(declared: DeclaredDims, name: str, shape: tuple[int | SizeRange, ...]) -> tuple[int | str, ...]:
@@ -77,6 +83,16 @@ class OpenDims:
         if len(dims) != len(shape):
             raise UsageError(f"--shape gives '{name}' {len(shape)} dimensions, and the model declares {len(dims)}")
         return dims
+
+    @staticmethod
+    def _check_free(name: str, symbol: int | str, names: Collection[str]) -> None:
+        """Refuse a range for a sum of others."""
+        terms = [] if isinstance(symbol, int) else _terms(symbol)
+        if len(terms) > 1 and all(term.number is not None or term.name in names for term in terms):
+            raise UsageError(
+                f"--shape gives '{name}' a range for '{symbol}', which follows from others; leave --shape {name} out, "
+                "and give ranges to the inputs that have its terms"
+            )
 
     def _note(self, name: str, symbol: int | str, size: int | SizeRange, sizes: dict[str, int]) -> None:
         if isinstance(symbol, int):
@@ -108,6 +124,7 @@ class OpenDims:
     def shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """The shapes of the inputs for sizes of the symbols, without those that need none, or have other free sizes."""
         shapes_by_input: dict[str, tuple[int, ...]] = {}
+        sizes = {**self._fixed, **sizes}
         for name, dims in self._dims.items():
             bound = [_size(dim, sizes) if isinstance(dim, str) else dim for dim in dims]
             known = tuple(size for size in bound if isinstance(size, int))
@@ -118,7 +135,25 @@ class OpenDims:
 
 def _size(dim: str, sizes: Mapping[str, int]) -> int | str:
     """The size of a dimension, or its name if that is not known."""
-    shifted = _SHIFTED.fullmatch(dim)
-    if dim in sizes or shifted is None or shifted["name"] not in sizes:
-        return sizes.get(dim, dim)
-    return sizes[shifted["name"]] + int(shifted["sign"] + shifted["number"])
+    if dim in sizes:
+        return sizes[dim]
+    sized = [(term.sign, term.number if term.number is not None else sizes.get(term.name)) for term in _terms(dim)]
+    known = [sign * size for sign, size in sized if size is not None]
+    return sum(known) if len(known) == len(sized) > 1 else dim
+
+
+class _Term(NamedTuple):
+    """A term of a sum: a name, or a number."""
+
+    sign: int
+    name: str
+    number: int | None
+
+
+def _terms(dim: str) -> list[_Term]:
+    """The terms of a dimension's name, which is one if it is no sum."""
+    terms = []
+    for text in _TERM.split(dim):
+        sign, name = (-1 if text.startswith("-") else 1, text[2:]) if text[:2] in ("+ ", "- ") else (1, text)
+        terms.append(_Term(sign, name, int(name) if _NUMBER.fullmatch(name) else None))
+    return terms

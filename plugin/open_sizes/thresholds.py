@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Task
-from sartor.codegen.ir.sizes.dims import Count, Extent, Product, Symbol, count_of
+from sartor.codegen.ir.sizes.dims import Count, Extent, Product, Symbol, count_of, symbols_in
 from sartor.codegen.ir.variants.routine import Variant
 
 # Parts of the octaves of a range that other symbols have where one crosses a threshold, the first that lets it.
@@ -66,7 +66,7 @@ def _crossing(name: str, task: Task, least: int, symbols: Sequence[Symbol]) -> I
 
 def _grows(places: Count, symbol: Symbol) -> bool:
     parts = places.parts if isinstance(places, Product) else (places,)
-    return any(isinstance(part, Extent) and symbol in part.symbols for part in parts)
+    return symbol in symbols_in(part for part in parts if isinstance(part, Extent))
 
 
 def _at(places: Count, sizes: Mapping[str, int]) -> int:

@@ -29,6 +29,7 @@ from sartor.runtime.manifest import (
     OPEN_FORMAT,
     SHIFTED_FORMAT,
     STATES_FORMAT,
+    SUMS_FORMAT,
     Manifest,
 )
 from sartor.tuning.calibration.quantised_range import QuantisedRange
@@ -145,9 +146,11 @@ class Recipe:
 
 def _format(imported: ImportedModel) -> int:
     """The oldest format of manifests that describes the module."""
+    sizes = open_sizes(imported.graph.inputs)
+    if any(place.besides for size in sizes for place in size.places):
+        return SUMS_FORMAT
     if given_sizes(imported.graph.outputs):
         return GIVEN_FORMAT
-    sizes = open_sizes(imported.graph.inputs)
     # The newest one: none before it has offsets, whatever else the module needs.
     if any(place.offset for size in sizes for place in size.places):
         return SHIFTED_FORMAT

@@ -36,7 +36,7 @@ def passed_inputs(manifest: Manifest, given: Mapping[str, int]) -> list[TensorSp
         chosen = given.get(size.name, size.nearest(_USUAL))
         if not size.allows(chosen):
             raise UsageError(f"--size gives '{size.name}' the size {chosen}, but the module takes {size}")
-        sizes |= {(place.input, place.axis): chosen for place in size.places}
+        sizes |= {(place.input, place.axis): chosen for place in size.places if not place.besides}
     (plain, *_) = manifest.passing_signatures
     axes = {cache.input: cache.axis for cache in manifest.caches}
     specs = []

@@ -32,11 +32,13 @@ class Place:
         input: the input's name.
         axis: number of the dimension.
         offset: what is added to the size there.
+        besides: dimensions whose sizes are added there, too, as that of a past to what is joined to it.
     """
 
     input: str
     axis: int
     offset: int = 0
+    besides: tuple[Place, ...] = ()
 
     @staticmethod
     def read(content: object, where: str = "") -> Place:
@@ -46,14 +48,29 @@ class Place:
             FieldError: if they are not those of a place.
         """
         fields = Fields(content, where)
-        place = Place(fields.take("input", text), fields.take("axis", _SIZE), fields.take("offset", whole, 0))
+        name, axis, offset = fields.take("input", text), fields.take("axis", _SIZE), fields.take("offset", whole, 0)
+        place = Place(name, axis, offset, fields.take("besides", listed(Place.read), ()))
         fields.end()
         return place
+
+    def to_json(self) -> dict[str, object]:
+        """The fields as JSON data, without those that have nothing."""
+        content: dict[str, object] = {"input": self.input, "axis": self.axis}
+        if self.offset:
+            content["offset"] = self.offset
+        if self.besides:
+            content["besides"] = [place.to_json() for place in self.besides]
+        return content
+
+    def size(self, shapes: Shapes) -> int:
+        """The size where inputs have these shapes."""
+        return shapes[self.input][self.axis] - self.offset - sum(place.size(shapes) for place in self.besides)
 
     def __str__(self) -> str:
         """The dimension as messages name it."""
         added = f", which has {abs(self.offset)} {'less' if self.offset < 0 else 'more'}" if self.offset else ""
-        return f"dimension {self.axis} of input '{self.input}'{added}"
+        besides = "".join(f", less {place}" for place in self.besides)
+        return f"dimension {self.axis} of input '{self.input}'{added}{besides}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +125,7 @@ class OpenSize:
         Raises:
             UsageError: if not; the message names the inputs and the range.
         """
-        sizes = {place: shapes[place.input][place.axis] - place.offset for place in self.places}
+        sizes = {place: place.size(shapes) for place in self.places}
         (first, size), *others = sizes.items()
         for place, other in others:
             if other != size:

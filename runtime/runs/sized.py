@@ -16,7 +16,7 @@ import numpy as np
 from sartor.runtime.driver.device_array import upload
 from sartor.runtime.driver.native_device import NativeDevice, buffer_view
 from sartor.runtime.driver.signature import Array, Signature
-from sartor.runtime.files.open_sizes import GivenSize, OpenSize
+from sartor.runtime.files.open_sizes import GivenSize, OpenSize, Place
 from sartor.runtime.runs.row_limits import RowLimits
 from sartor.runtime.runs.small import MOST_INPUT_BYTES, MOST_OUTPUT_BYTES, SmallRuns
 
@@ -64,25 +64,39 @@ class OpenShapes:
             if inputs[number][axis] != size:
                 return None
         chosen = list[int]()
-        for least, most, multiple, ((first, axis, offset), *others) in self._chosen:
+        for least, most, multiple, ((first, axis, offset, _), *others) in self._chosen:
             size = inputs[first][axis] - offset
             if not least <= size <= most or size % multiple:
                 return None
-            for number, place, extra in others:
-                if inputs[number][place] - extra != size:
+            for number, place, extra, besides in others:
+                if inputs[number][place] - extra - _total(besides, inputs) != size:
                     return None
             chosen.append(size)
         return tuple([tuple([_evaluated(*expression, chosen) for expression in shape]) for shape in self._given])
 
 
-_Place = tuple[int, int, int]
+_Dimension = tuple[int, int, int]
 """The number of an input, an axis of it, and what is added to a size there."""
+_Place = tuple[int, int, int, tuple[_Dimension, ...]]
+"""The same, and dimensions whose sizes are added there, too."""
 _Formula = tuple[tuple[int, ...], int, int, int]
 """Numbers of sizes whose product is multiplied, added to, and divided by the other three."""
 
 
 def _places(size: OpenSize, inputs: Mapping[str, int]) -> tuple[_Place, ...]:
-    return tuple((inputs[place.input], place.axis, place.offset) for place in size.places)
+    """The places of a size, one that has nothing else first."""
+    return tuple(
+        (*_dimension(place, inputs), tuple(_dimension(other, inputs) for other in place.besides))
+        for place in sorted(size.places, key=lambda place: len(place.besides))
+    )
+
+
+def _dimension(place: Place, inputs: Mapping[str, int]) -> _Dimension:
+    return inputs[place.input], place.axis, place.offset
+
+
+def _total(dimensions: tuple[_Dimension, ...], inputs: Shapes) -> int:
+    return sum(inputs[number][axis] - offset for number, axis, offset in dimensions)
 
 
 def _formula(size: int | GivenSize | None, numbers: Mapping[str, int]) -> _Formula:

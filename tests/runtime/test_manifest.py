@@ -23,6 +23,7 @@ from sartor.runtime.manifest import (
     LAST_FORMAT,
     PARTS_FORMAT,
     STATES_FORMAT,
+    SUMS_FORMAT,
     Manifest,
     find_manifest,
     read_manifest,
@@ -164,7 +165,7 @@ def test_text_that_is_no_manifest_is_refused(text: str) -> None:
 
 
 def test_a_newer_format_asks_for_an_update(make_manifest: Make) -> None:
-    content = json.loads(make_manifest().to_json()) | {"format": PARTS_FORMAT + 1, "surprise": 1}
+    content = json.loads(make_manifest().to_json()) | {"format": SUMS_FORMAT + 1, "surprise": 1}
     with pytest.raises(UsageError, match="update sartor"):
         Manifest.from_json(json.dumps(content))
 

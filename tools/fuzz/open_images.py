@@ -7,54 +7,27 @@ largest sizes, at primes, beside multiples of what tiles have, and at others.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from sartor.codegen.ir.sizes.dims import Symbol
-from sartor.codegen.ir.sizes.fit import Fit
-from sartor.errors import SartorError, UnsupportedModelError
-from sartor.open_sizes.importing import opened_graph
-from sartor.open_sizes.same_pads import check_multiples, needed_multiples
-from sartor.runtime.driver.device import open_device
 from sartor.runtime.driver.signature import Array
-from sartor.runtime.reference import OnnxRuntimeReference
-from sartor.runtime.session import Session
-from sartor.tuning.networks.build_job import NetFiles, SplitNetwork, build_net
-from sartor.tuning.records.signature import net_signature
-from sartor.tuning.workers.protocol import WorkerError
-from tools.fuzz.trial import Setting, Subject
+from tools.fuzz.open_networks import OpenModel, Sizes, run
 
 CHANNELS = 3
 """Of the images."""
 
 _LEAST, _MOST, _MOST_BATCH = 24, 67, 8
 _OPSET = 19
-_ERROR = 2e-4
 # Sizes that are a tile's, and so many more or fewer.
 _TILES, _NEAR = (32, 48, 64), (-1, 0, 1)
 _PRIMES = (29, 31, 37, 41, 43, 47, 53, 59, 61, 67)
-
-Sizes = tuple[int, int, int]
-"""Batch, height and width."""
-
-
-@dataclass
-class Tally:
-    """What became of the networks: pairs of network and size that are right, what is wrong, and what is refused."""
-
-    right: int = 0
-    wrong: list[str] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
 
 
 class _Drawing:
@@ -143,7 +116,7 @@ class _Drawing:
                 return self.op(self.pick("Relu", "Sigmoid", "HardSwish", "Tanh"), x), channels
 
 
-def draw(seed: int) -> ModelProto:
+def draw(seed: int) -> OpenModel:
     """The network of a seed, for images ``x`` of any batch, height and width."""
     drawing = _Drawing(seed)
     x, channels = drawing.conv("x", CHANNELS)
@@ -155,13 +128,16 @@ def draw(seed: int) -> ModelProto:
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", CHANNELS, "height", "width"])
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)
     graph = helper.make_graph(drawing.nodes, f"images{seed}", [given], [result], drawing.weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=10)
+    sides = (Symbol(side, _LEAST, _MOST) for side in ("height", "width"))
+    return OpenModel(model, (Symbol("batch", 1, _MOST_BATCH), *sides))
 
 
-def sizes_of(random: Generator, count: int) -> list[Sizes]:
+def sizes_of(_: Sequence[Symbol], random: Generator, count: int) -> list[Sizes]:
     """Sizes to try: the least and the largest, primes, a tile's and beside them, and others."""
     sides = [*_PRIMES, *(tile + near for tile, near in itertools.product(_TILES, _NEAR)), _LEAST, _MOST]
-    found = [(1, _LEAST, _LEAST), (_MOST_BATCH, _MOST, _MOST), (1, _MOST, _LEAST), (_MOST_BATCH, _LEAST, _MOST)]
+    found: list[Sizes] = [(1, _LEAST, _LEAST), (_MOST_BATCH, _MOST, _MOST)]
+    found += [(1, _MOST, _LEAST), (_MOST_BATCH, _LEAST, _MOST)]
     while len(found) < count:
         batch = int(random.choice([1, 1, 2, 3, 7, _MOST_BATCH]))
         height, width = (
@@ -172,115 +148,9 @@ def sizes_of(random: Generator, count: int) -> list[Sizes]:
     return found[:count]
 
 
-class OpenImages:
-    """A network for any batch, height and width, imported once.
-
-    Raises:
-        SartorError: if it cannot be imported; an ``UnsupportedModelError`` if it is not computed alike for all sizes.
-    """
-
-    def __init__(self, model: ModelProto, directory: Path) -> None:
-        symbols = [Symbol("batch", 1, _MOST_BATCH), *(Symbol(each, _LEAST, _MOST) for each in ("height", "width"))]
-        fits = Fit.of(symbols), Fit.of_small(symbols)
-        self._directory = directory
-        path = directory / "given.onnx"
-        path.write_bytes(model.SerializeToString())
-        needed = needed_multiples(path, frozenset({"x"}))
-        if isinstance(needed, WorkerError):
-            raise needed.error
-        check_multiples(needed, {"x": tuple(symbols[1:])})
-
-        def at(batch: int, height: int, width: int) -> Subject:
-            folder = directory / f"{batch}x{height}x{width}"
-            folder.mkdir(exist_ok=True)
-            return Subject(model, "host", folder, {"x": (batch, CHANNELS, height, width)})
-
-        imported = [at(*sizes) for sizes in ((_MOST_BATCH, _MOST, _MOST), *(fit.twin for fit in fits))]
-        opened = opened_graph(
-            [(each.imported.graph, each.imported.weights) for each in imported], fits, directory / "opened.bin"
-        )
-        if isinstance(opened, WorkerError):
-            raise opened.error
-        graph, self._weights, _ = opened
-        whole = imported[0]
-        self._whole = Subject(
-            model, "host", directory, imported=replace(whole.imported, graph=graph, weights=self._weights)
-        )
-        self._reference = OnnxRuntimeReference(directory / "model.onnx", threads=1)
-
-    def wrong(self, seed: int, listed: Sequence[Sizes]) -> Iterator[str]:
-        """What is wrong where a random plan runs with these sizes, one after another.
-
-        Raises:
-            SartorError: if the plan does not compile, or a run fails.
-        """
-        setting = Setting(threads=1 + seed % 2)
-        recipe = self._whole.forcer(setting).random(seed)
-        files = NetFiles(self._directory / f"plan{seed}.vmfb", None)
-        imported, config = self._whole.imported, setting.config
-        net = SplitNetwork(recipe.graph, recipe.variants, imported.ranges)
-        build_net(net, self._weights, config.target, recipe.manifest(imported, config.header), files)
-        signature = net_signature((imported.graph.inputs, imported.graph.outputs))
-        random = np.random.default_rng(seed)
-        with Session(files.module, device=open_device("cpu", setting.threads), signature=signature) as session:
-            for batch, height, width in listed:
-                feeds = {"x": random.standard_normal((batch, CHANNELS, height, width)).astype(np.float32)}
-                (found,), (expected,) = session.run(None, feeds), self._reference(feeds)
-                if message := _difference(found, expected):
-                    plan = ", ".join(sorted({each.descriptor.partition("{")[0] for each in recipe.variants.values()}))
-                    yield f"{batch}x{CHANNELS}x{height}x{width}: {message} by {plan}"
-
-
-def _difference(found: Array, expected: Array) -> str:
-    if found.shape != expected.shape:
-        return f"shape {found.shape} in place of {expected.shape}"
-    scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
-    error = float(np.abs(found - expected).max(initial=0.0)) / scale
-    return "" if error <= _ERROR else f"error {error:.3g}"
-
-
-def check(seed: int, sizes: int, plans: int = 1) -> Tally:
-    """Draw, compile and compare the network of a seed, by so many random plans at so many sizes each."""
-    tally = Tally()
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            images = OpenImages(draw(seed), Path(folder))
-        except UnsupportedModelError as error:
-            tally.refused.append(f"network {seed}: {error}")
-            return tally
-        except SartorError as error:
-            tally.wrong.append(f"network {seed}: {error}")
-            return tally
-        for plan in range(plans):
-            listed = sizes_of(np.random.default_rng([seed, plan]), sizes)
-            try:
-                wrong = [f"network {seed}, plan {plan}: {each}" for each in images.wrong(1000 * seed + plan, listed)]
-            except SartorError as error:
-                tally.wrong.append(f"network {seed}, plan {plan}: {error}")
-                continue
-            tally.wrong += wrong
-            tally.right += len(listed) - len(wrong)
-    return tally
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check networks; returns 1 if one is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tools.fuzz.open_images", description=__doc__)
-    parser.add_argument("--networks", type=int, default=40)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--sizes", type=int, default=100)
-    options = parser.parse_args(arguments)
-    whole = Tally()
-    for seed in range(options.first, options.first + options.networks):
-        found = check(seed, options.sizes)
-        whole.right += found.right
-        whole.wrong += found.wrong
-        whole.refused += found.refused
-        for line in (*found.wrong[:3], *found.refused):
-            print(line, flush=True)
-        print(f"{seed + 1 - options.first}/{options.networks}: {whole.right} right", flush=True)
-    print(f"{whole.right} right, {len(whole.wrong)} wrong, {len(whole.refused)} networks refused")
-    return 1 if whole.wrong else 0
+    return run(draw, sizes_of, "tools.fuzz.open_images", str(__doc__), arguments)
 
 
 if __name__ == "__main__":

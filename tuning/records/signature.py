@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sartor.codegen.ir.layer import ENTRY, NetworkValue
 from sartor.codegen.ir.sizes.dims import Extent, Symbol
@@ -24,10 +25,17 @@ def value_spec(value: NetworkValue) -> TensorSpec:
 def open_sizes(inputs: Sequence[NetworkValue]) -> tuple[OpenSize, ...]:
     """The sizes that callers of a network choose, with the dimensions that have them."""
     places: dict[Symbol, list[Place]] = {}
+    sums: list[tuple[Extent, Place]] = []
     for value in inputs:
         for axis, dim in enumerate(value.type.dims or ()):
             if isinstance(dim, Extent) and dim.shifted is not None:
                 places.setdefault(dim.shifted, []).append(Place(value.name, axis, dim.offset))
+            elif isinstance(dim, Extent) and dim.summed:
+                sums.append((dim, Place(value.name, axis, dim.offset)))
+    for dim, place in sums:
+        first, *others = dim.summed
+        if {first, *others} <= places.keys():
+            places[first].append(replace(place, besides=tuple(places[other][0] for other in others)))
     return tuple(
         OpenSize(symbol.name, symbol.least, symbol.most, symbol.multiple, tuple(sources))
         for symbol, sources in places.items()
@@ -40,5 +48,6 @@ def given_sizes(outputs: Sequence[NetworkValue]) -> tuple[GivenSize, ...]:
         GivenSize(value.name, axis, tuple(symbol.name for symbol in dim.symbols), dim.factor, dim.offset, dim.divisor)
         for value in outputs
         for axis, dim in enumerate(value.type.dims or ())
-        if isinstance(dim, Extent)
+        # Sessions take the other outputs as the module gives them.
+        if isinstance(dim, Extent) and not any(symbol.terms for symbol in dim.symbols)
     )

@@ -12,24 +12,35 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, order=True)
 class Symbol:
-    """A size that callers choose.
+    """A size that callers choose, or the sum of several.
 
     Attributes:
         name: that of the dimension in the model, or of the input that has it.
         least: smallest size, at least 1.
         most: largest size.
         multiple: what every size is a multiple of.
+        terms: what a sum is that of, as of a past and what is joined to it; empty for what callers choose.
     """
 
     name: str
     least: int
     most: int
     multiple: int = 1
+    terms: tuple[Extent, ...] = ()
 
     def __str__(self) -> str:
         """The name with the range, as messages show it."""
         steps = "" if self.multiple == 1 else f" by {self.multiple}"
         return f"{self.name}={self.least}..{self.most}{steps}"
+
+    @property
+    def chosen(self) -> tuple[Symbol, ...]:
+        """The symbols that callers choose: this one, or those of the sum."""
+        return symbols_in(self.terms) if self.terms else (self,)
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The size for sizes that callers choose, by their names."""
+        return sum(term.at(sizes) for term in self.terms) if self.terms else sizes[self.name]
 
     def allows(self, size: int) -> bool:
         """Whether a caller may choose this size."""
@@ -79,12 +90,12 @@ class Extent:
     @property
     def most(self) -> int:
         """The size where all symbols are the largest."""
-        return self.at({symbol.name: symbol.most for symbol in self.symbols})
+        return self._of(symbol.most for symbol in self.symbols)
 
     @property
     def least(self) -> int:
         """The size where all symbols are the smallest."""
-        return self.at({symbol.name: symbol.least for symbol in self.symbols})
+        return self._of(symbol.least for symbol in self.symbols)
 
     @property
     def symbol(self) -> Symbol | None:
@@ -93,13 +104,16 @@ class Extent:
 
     @property
     def shifted(self) -> Symbol | None:
-        """The one symbol that this size is but for the offset, None for any other formula."""
-        is_one = len(self.symbols) == 1 and (self.factor, self.divisor) == (1, 1)
+        """The one symbol of callers that this size is but for the offset, None for any other formula."""
+        is_one = len(self.symbols) == 1 and not self.symbols[0].terms and (self.factor, self.divisor) == (1, 1)
         return self.symbols[0] if is_one else None
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The size for sizes of the symbols, by their names."""
-        return (self.factor * math.prod(sizes[symbol.name] for symbol in self.symbols) + self.offset) // self.divisor
+        return self._of(symbol.at(sizes) for symbol in self.symbols)
+
+    def _of(self, sizes: Iterable[int]) -> int:
+        return (self.factor * math.prod(sizes) + self.offset) // self.divisor
 
     @property
     def is_product(self) -> bool:
@@ -111,6 +125,13 @@ class Extent:
         """What the symbols' product is multiplied by before it is rounded; None if nothing is."""
         step = self.factor * math.prod(symbol.multiple for symbol in self.symbols)
         return Fraction(self.factor, self.divisor) if step % self.divisor else None
+
+    @property
+    def summed(self) -> tuple[Symbol, ...]:
+        """The symbols of callers that this size is the sum of, but for the offset; none for any other formula."""
+        terms = self.symbols[0].terms if (len(self.symbols), self.factor, self.divisor) == (1, 1, 1) else ()
+        symbols = [term.symbol for term in terms]
+        return tuple(symbol for symbol in symbols if symbol is not None) if all(symbols) else ()
 
     @staticmethod
     def of_symbol(symbol: Symbol) -> Extent:
@@ -134,6 +155,26 @@ Dim: TypeAlias = int | Extent
 """The size of a dimension: known when code is made, or only when it runs."""
 
 
+def sum_of(extents: Iterable[Extent]) -> Extent:
+    """The sum of sizes that are not rounded. Sums that are equal because of their terms are the same."""
+    offset, factors = 0, dict[tuple[tuple[Symbol, ...], int], int]()
+    for extent in extents:
+        whole = extent.divisor == 1
+        offset += extent.offset if whole else 0
+        is_sum = whole and extent.factor == 1 and len(extent.symbols) == 1 and bool(extent.symbols[0].terms)
+        for term in extent.symbols[0].terms if is_sum else (extent,):
+            if not whole and term.offset:
+                raise ValueError(f"{term} is no term of a sum, as it is divided with an offset")
+            key = term.symbols, term.divisor
+            factors[key] = factors.get(key, 0) + term.factor
+    terms = sorted(Extent.of(symbols, factor, 0, divisor) for (symbols, divisor), factor in factors.items())
+    if len(terms) == 1:
+        return terms[0].plus(offset)
+    multiple = math.gcd(*(term.at({symbol.name: symbol.multiple for symbol in term.symbols}) for term in terms))
+    least, most = sum(term.least for term in terms), sum(term.most for term in terms)
+    return Extent.of((Symbol(" + ".join(map(str, terms)), least, most, multiple, tuple(terms)),), 1, offset)
+
+
 def most_of(count: Count) -> int:
     """A number, or the largest that it may be."""
     return count if isinstance(count, int) else count.most
@@ -145,8 +186,9 @@ def at_most(dims: Iterable[Dim]) -> tuple[int, ...]:
 
 
 def symbols_in(dims: Iterable[Dim]) -> tuple[Symbol, ...]:
-    """The symbols that sizes follow from, each once, in the order of their first use."""
-    return tuple(dict.fromkeys(symbol for dim in dims if isinstance(dim, Extent) for symbol in dim.symbols))
+    """The symbols of callers that sizes follow from, each once, in the order of their first use."""
+    symbols = (symbol for dim in dims if isinstance(dim, Extent) for symbol in dim.symbols)
+    return tuple(dict.fromkeys(chosen for symbol in symbols for chosen in symbol.chosen))
 
 
 @dataclass(frozen=True)

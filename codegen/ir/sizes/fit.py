@@ -19,10 +19,13 @@ from functools import cached_property
 from typing import TypeVar
 
 from sartor.codegen.ir.rejection import RejectionError
-from sartor.codegen.ir.sizes.dims import Count, Dim, Extent, Symbol, adjacent_counts, count_of
+from sartor.codegen.ir.sizes.dims import Count, Dim, Extent, Symbol, adjacent_counts, count_of, sum_of, symbols_in
 
 _MOST_OFFSET = 64
 _MOST_FACTORS = 2
+_MOST_TERMS = 3
+# Known sizes and symbols of which sums are looked for.
+_MOST_SUMMED = 12
 
 
 _Formula = TypeVar("_Formula", bound=Count)
@@ -92,8 +95,10 @@ class Fit:
         Raises:
             RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``, or it may be below zero.
         """
-        sources = (self._known, self._multiples, self._whole_sums, self._sums)
-        return _not_negative(self._first(one, other, sources))
+        likely = (self._known, self._multiples, self._together)
+        # A token that is joined to a sequence has one more, and a multiple of a batch may be equal with an offset.
+        guessed = (self._whole_shifted, self._whole_sums, self._shifted, self._sums)
+        return _not_negative(self._first(one, other, (*likely, *guessed)))
 
     def number(self, one: int, other: int) -> Dim:
         """The integer in code that is ``one`` in the first import and ``other`` in the second: a size, or a last
@@ -102,7 +107,8 @@ class Fit:
         Raises:
             RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
-        return self._first(one, other, (self._known, self._multiples, self._lasts, self._sums))
+        likely = (self._known, self._multiples, self._lasts, self._together)
+        return self._first(one, other, (*likely, self._shifted, self._sums))
 
     def amount(self, one: int, other: int) -> Count:
         """As ``number``, or how many elements adjacent dimensions have, as what a mean divides by.
@@ -150,10 +156,29 @@ class Fit:
 
     def _lasts(self, one: int, other: int) -> Iterator[Extent]:
         """One less than a known size, or else than a product."""
-        for source in (self._known, self._multiples):
+        for source in (self._known, self._multiples, self._together):
             if sizes := tuple(source(one + 1, other + 1)):
                 return (size.plus(-1) for size in sizes)
         return iter(())
+
+    def _together(self, one: int, other: int) -> Iterator[Extent]:
+        """The sums of known sizes and symbols, as of a past and what is joined to it: of two, else of three."""
+        for count in range(2, _MOST_TERMS + 1):
+            sums = tuple(extent for extent in self._sums_of(count) if self._values(extent) == (one, other))
+            if sums:
+                return iter(sums)
+        return iter(())
+
+    def _sums_of(self, count: int) -> Iterator[Extent]:
+        return map(sum_of, itertools.combinations(self._terms, count))
+
+    @cached_property
+    def _terms(self) -> tuple[Extent, ...]:
+        """What sums may be those of; nothing if that is too much to tell them apart."""
+        known = (extent for extent in self.known if extent.divisor == 1)
+        extents = dict.fromkeys((*known, *map(Extent.of_symbol, self.symbols)))
+        terms = tuple(filter(self._is_told, extents))
+        return terms if len(terms) <= _MOST_SUMMED else ()
 
     def _sums(self, one: int, other: int) -> Iterator[Extent]:
         """The symbol or known size, or a multiple, with a small offset, as of a token before a sequence."""
@@ -168,6 +193,14 @@ class Fit:
                 yield part.plus(offset)
             elif part.is_product:
                 yield Extent.of(part.symbols, part.factor * factor, 0, part.divisor).plus(offset)
+
+    def _shifted(self, one: int, other: int) -> Iterator[Extent]:
+        """As ``_sums``, those of no multiple."""
+        return (extent for extent in self._sums(one, other) if extent.factor == 1)
+
+    def _whole_shifted(self, one: int, other: int) -> Iterator[Extent]:
+        """As ``_shifted``, those that are at no size below zero."""
+        return (extent for extent in self._shifted(one, other) if extent.least >= 0)
 
     def _whole_sums(self, one: int, other: int) -> Iterator[Extent]:
         """As ``_sums``, those that are at no size below zero."""
@@ -186,7 +219,7 @@ class Fit:
 
         A multiple of those may be equal in all imports, and other elsewhere.
         """
-        alike = (extent for extent in self.known if {*extent.symbols} & {*part.symbols})
+        alike = (extent for extent in self.known if {*symbols_in([extent])} & {*symbols_in([part])})
         return all(extent.rounding == part.rounding for extent in alike)
 
     def _values(self, count: Count) -> tuple[int, int]:

@@ -45,8 +45,11 @@ class IndexArithmetic:
             return functools.reduce(self.times, map(self.size, dim.parts), dim.factor)
         total: Index = dim.factor
         for symbol in dim.symbols:
-            total = self.times(total, self.symbols[symbol])
+            total = self.times(total, self._symbol(symbol))
         return self.divide(self.add(total, dim.offset), dim.divisor)[0]
+
+    def _symbol(self, symbol: Symbol) -> Index:
+        return self.add(*map(self.size, symbol.terms)) if symbol.terms else self.symbols[symbol]
 
     def add(self, *terms: Index) -> Index:
         """The sum. Constants are added last, where address computation makes them free."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -50,7 +50,18 @@ def sized_inputs(
             names = ", ".join(known) or "none"
             raise UsageError(f"--size names '{name}'; the dimensions of any size in '{module}' are: {names}")
         sized = _with_size(sized, known[name], size)
-    return sized
+    return _with_sums(sized, known.values())
+
+
+def _with_sums(specs: Sequence[TensorSpec], sizes: Iterable[OpenSize]) -> list[TensorSpec]:
+    """The inputs with sizes that are sums of others, where these are known."""
+    shapes = {spec.name: list(spec.shape) for spec in specs}
+    for own, place in ((size.places[0], place) for size in sizes for place in size.places if place.besides):
+        known = {term.input: [dim for dim in shapes[term.input] if dim is not None] for term in (own, *place.besides)}
+        if all(len(known[name]) == len(shapes[name]) for name in known):
+            terms = (term.size(known) for term in (own, *place.besides))
+            shapes[place.input][place.axis] = sum(terms) + place.offset
+    return [replace(spec, shape=tuple(shapes[spec.name])) for spec in specs]
 
 
 def _middle(of: OpenSize) -> int:
@@ -77,7 +88,7 @@ def read_sizes(texts: Sequence[str] | None) -> dict[str, int]:
 def _with_size(specs: Sequence[TensorSpec], of: OpenSize, size: int) -> list[TensorSpec]:
     if not of.allows(size):
         raise UsageError(f"--size gives '{of.name}' the size {size}, but the module takes {of}")
-    known = {(place.input, place.axis): size + place.offset for place in of.places}
+    known = {(place.input, place.axis): size + place.offset for place in of.places if not place.besides}
     return [
         replace(spec, shape=tuple(known.get((spec.name, axis), old) for axis, old in enumerate(spec.shape)))
         for spec in specs

@@ -19,6 +19,7 @@ from sartor.onnx_model.dynamic.suggested_shapes import (
     is_image_side,
     is_sum,
     shapes_of,
+    terms_of,
 )
 from sartor.onnx_model.graphs.graph import Array, GraphEditor
 from sartor.onnx_model.graphs.walk import describe_node
@@ -63,9 +64,10 @@ class UnboundSizesError(UsageError):
 
 @dataclass
 class _Bounds:
-    """Ranges and sizes by symbol, as they are found."""
+    """Ranges and sizes by symbol, as they are found; symbols that others are sums of are lengths."""
 
     table: tuple[str, int] | None
+    summed: frozenset[str]
     sizes: dict[str, int | SizeRange] = field(default_factory=dict)
     sources: list[str] = field(default_factory=list)
 
@@ -77,7 +79,7 @@ class _Bounds:
             # Weights have room for this size alone.
             self.sizes[symbol] = free.asked[axis]
             return
-        sizes, source = self._range(free, axis)
+        sizes, source = (_LENGTHS, "the usual bound") if symbol in self.summed else self._range(free, axis)
         self.sizes[symbol] = sizes
         self.sources.append(f"{symbol}={sizes}, {source}")
 
@@ -103,7 +105,8 @@ class _Bounds:
 
 
 def open_bounds(model: ModelProto) -> OpenBounds | None:
-    """Ranges of the model's free dimensions; None if it has inputs of unknown rank, or sizes that are sums of others.
+    """Ranges of the model's free dimensions; None if it has inputs of unknown rank, or sizes that follow from others in
+    another way than as their sum. An input with such a sum is left out, as what it has follows.
 
     Args:
         model: whose bound dimensions are numbers; it is not changed.
@@ -111,9 +114,15 @@ def open_bounds(model: ModelProto) -> OpenBounds | None:
     inputs = free_inputs(model)
     declared = {value.name for value in model.graph.input if value.type.tensor_type.HasField("shape")}
     symbols = [dim for input_ in inputs for dim in input_.dims if isinstance(dim, str)]
-    if any(input_.name not in declared for input_ in inputs) or any(map(is_sum, symbols)):
+    sums = [symbol for symbol in symbols if is_sum(symbol)]
+    if any(input_.name not in declared for input_ in inputs) or not all(terms_of(symbol, symbols) for symbol in sums):
         return None
-    bounds = _Bounds(min(_tables(GraphEditor(model.graph)), key=lambda table: table[1], default=None))
+    table = min(_tables(GraphEditor(model.graph)), key=lambda table: table[1], default=None)
+    if sums and table is not None:
+        # What is read there are the places of all terms, of which none may be all of it.
+        return None
+    inputs = [input_ for input_ in inputs if not {*sums}.intersection(map(str, input_.dims))]
+    bounds = _Bounds(table, frozenset(term for symbol in sums for term in terms_of(symbol, symbols)))
     for input_ in inputs:
         for axis, dim in enumerate(input_.dims):
             if isinstance(dim, str):

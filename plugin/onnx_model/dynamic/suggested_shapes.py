@@ -301,6 +301,13 @@ def is_sum(symbol: str) -> bool:
     return any(operator in symbol for operator in "+-*") and _terms(symbol) is not None
 
 
+def terms_of(symbol: str, symbols: Sequence[str]) -> tuple[str, ...]:
+    """The terms of a symbol that is a sum of others of these, and of numbers; none if it is something else."""
+    terms = tuple(symbol.split(" + "))
+    others = {name for name in symbols if name != symbol}
+    return terms if all(term in others or term.isdigit() for term in terms) else ()
+
+
 def _terms(symbol: str) -> ast.expr | None:
     """The expression of names, integers, sums, differences and products that a symbol is; None if it is no such."""
     if len(symbol) > _LONGEST_SYMBOL:

@@ -96,6 +96,7 @@ from sartor.onnx_model.rewrites.sampling.grid_sample import gather_grid_sample
 from sartor.onnx_model.rewrites.sampling.resize import gather_resize, resize_by_decimals
 from sartor.onnx_model.rewrites.sampling.roi_align import gather_roi_align
 from sartor.onnx_model.rewrites.structure.channel_shuffles import slice_shuffled
+from sartor.onnx_model.rewrites.structure.decided_choices import take_decided_choices
 from sartor.onnx_model.rewrites.structure.drop_unused import drop_unused, given_operands
 from sartor.onnx_model.rewrites.structure.eliminate_identity import eliminate_identity
 from sartor.onnx_model.rewrites.structure.flush_denormals import flush_denormals
@@ -260,6 +261,7 @@ LOWER: tuple[Rewrite, ...] = (
     trim_windows,
     without_elements,
     fold_constants,
+    take_decided_choices,
     eliminate_identity,
     drop_unused,
     lift_initializers,

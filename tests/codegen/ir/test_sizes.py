@@ -6,7 +6,7 @@ import pytest
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.size_text import SizeText
-from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol, symbols_in
+from sartor.codegen.ir.sizes.dims import Dim, Extent, Symbol, sum_of, symbols_in
 from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError, small_sizes, twin_sizes
 
 BATCH, TOKENS = Symbol("batch", 1, 8), Symbol("tokens", 1, 512)
@@ -203,3 +203,70 @@ def test_what_a_kernel_counts_has_no_guessed_offset() -> None:
     assert fit.knowing([T.plus(1)]).count(513, 510) == T.plus(1)
     with pytest.raises(ValueError, match="is no product of them"):
         fit.count(513, 510)
+
+
+PAST, NEW = Symbol("past", 1, 500), Symbol("new", 2, 512)
+P, N = Extent((PAST,)), Extent((NEW,))
+
+
+def values(fit: Fit, dim: Extent) -> tuple[int, int]:
+    return dim.most, dim.at(fit.twin_sizes)
+
+
+@pytest.mark.parametrize(
+    "dim", [sum_of([P, N]), sum_of([P, N]).plus(-1), sum_of([P, N, T]), sum_of([P.plus(1), N])], ids=str
+)
+def test_a_sum_of_sizes_is_found(dim: Extent) -> None:
+    fit = Fit.of((PAST, NEW, TOKENS)).knowing([dim])
+    assert fit.dim(*values(fit, dim)) == dim
+    bare = Fit.of((PAST, NEW, TOKENS))
+    if not dim.offset:
+        assert bare.dim(*values(bare, dim)) == dim
+
+
+def test_a_part_of_a_sum_is_found_where_the_sum_is_known() -> None:
+    total = sum_of([P, N])
+    fit = Fit.of((PAST, NEW)).knowing([total, N])
+    rows = Extent.of((*total.symbols, NEW), 4)
+    assert fit.dim(*values(fit, rows)) == rows
+    assert fit.number(*values(fit, total.plus(-1))) == total.plus(-1)
+
+
+def test_sums_with_the_same_terms_are_the_same() -> None:
+    assert sum_of([P, N]) == sum_of([N, P])
+    assert sum_of([sum_of([P, N]), T]) == sum_of([P, sum_of([T, N])])
+    assert sum_of([P.plus(2), N]) == sum_of([P, N]).plus(2)
+    assert sum_of([P, P, N]) == sum_of([Extent((PAST,), 2), N])
+    assert sum_of([P, P]) == Extent((PAST,), 2)
+
+
+def test_a_sum_has_the_sizes_and_the_symbols_of_its_terms() -> None:
+    total = sum_of([P, N])
+    assert (total.least, total.most, total.at({"past": 7, "new": 9})) == (3, 1012, 16)
+    assert symbols_in([total]) == (NEW, PAST)
+    assert total.shifted is None
+    assert total.plus(3).summed == (NEW, PAST)
+    assert str(total.plus(3)) == "new + past + 3"
+
+
+def test_a_sum_is_computed_once_from_the_values_of_its_terms() -> None:
+    text = SizeText({PAST: "%past", NEW: "%new"})
+    total = sum_of([P, N])
+    assert (text.name(total), text.name(total.plus(1))) == ("%size0", "%size2")
+    assert text.lines == [
+        "%size0 = arith.addi %new, %past : index",
+        "%size1 = arith.constant 1 : index",
+        "%size2 = arith.addi %size0, %size1 : index",
+    ]
+
+
+def test_rounded_sizes_are_no_terms_of_a_sum() -> None:
+    half = T.plus(1).over(2)
+    fit = Fit.of((TOKENS, PAST)).knowing([half, P])
+    with pytest.raises(ValueError, match="is no product of them"):
+        fit.dim(half.most + 500, values(fit, half)[1] + fit.twin_sizes["past"])
+
+
+def test_a_token_that_is_joined_to_a_sequence_is_no_multiple_of_a_batch_with_an_offset() -> None:
+    symbols = Symbol("batch", 1, 8), Symbol("length", 1, 67)
+    assert Fit(symbols, (7, 61)).dim(68, 62) == Extent(symbols[1:]).plus(1)

@@ -60,6 +60,20 @@ def test_inputs_that_do_not_fit_have_no_runs(inputs: sized.Shapes, runs: SizedRu
     assert runs.make(inputs) is None
 
 
+def test_a_sum_of_sizes_is_compared() -> None:
+    inputs = (
+        TensorSpec("x", "int8", (None,)),
+        TensorSpec("past", "int8", (None,)),
+        TensorSpec("mask", "int8", (None,)),
+    )
+    places = Place("past", 0), Place("mask", 0, 1, (Place("x", 0),))
+    sizes = OpenSize("new", 1, 9, 1, (Place("x", 0),)), OpenSize("past", 1, 9, 1, places)
+    outputs = (TensorSpec("y", "int8", (None,)),)
+    shapes = OpenShapes(Signature("main", inputs, outputs), sizes, (GivenSize("y", 0, ("new",), 2, 0, 1),))
+    assert shapes.outputs(((3,), (4,), (8,))) == ((6,),)
+    assert shapes.outputs(((3,), (4,), (7,))) is None
+
+
 def test_sizes_that_nothing_tells_are_not_known() -> None:
     assert OpenShapes(SIGNATURE, SIZES, GIVEN).are_known
     assert not OpenShapes(SIGNATURE, SIZES, ()).are_known

@@ -17,7 +17,8 @@ from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
 from tools.fuzz import schedule
 from tools.fuzz.campaign import Campaign, batch_key
 from tools.fuzz.jobs import Batch, BrokenPlan
-from tools.fuzz.open_images import check, sizes_of
+from tools.fuzz.open_images import draw, sizes_of
+from tools.fuzz.open_networks import check
 from tools.fuzz.trial import PlanSeed, Setting
 
 
@@ -126,7 +127,7 @@ def test_only_the_plan_that_fails_is_run_again(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("seed", [0])
 def test_a_drawn_network_is_right_at_many_sizes(seed: int) -> None:
-    found = check(seed, 30)
+    found = check(draw, sizes_of, seed, 30)
     assert not found.wrong
     assert found.right == 30
 
@@ -142,12 +143,12 @@ def test_a_wrong_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return [found]
 
     monkeypatch.setattr(Session, "run", off)
-    found = check(0, 12)
+    found = check(draw, sizes_of, 0, 12)
     assert found.wrong
     assert all(int(each.split("x")[2]) % 2 for each in found.wrong)
 
 
 def test_sizes_have_the_ends_and_are_drawn_by_their_seed() -> None:
-    first, again = (sizes_of(np.random.default_rng(3), 40) for _ in range(2))
+    first, again = (sizes_of((), np.random.default_rng(3), 40) for _ in range(2))
     assert first == again
     assert {(1, 24, 24), (8, 67, 67)} <= set(first)

@@ -92,7 +92,17 @@ def test_sides_begin_where_each_window_has_something_to_read(poolings: int, leas
     assert bounds.sources[1].startswith(reason) == (least > 32)
 
 
-def test_sums_of_sizes_have_no_bounds() -> None:
+def test_a_sum_of_lengths_follows_from_their_bounds() -> None:
+    build = Builder()
+    build.op("Add", "y", build.op("Concat", "all", "past", "new", axis=0), "mask")
+    sized = build.model([("past", [1, 2, 3, 4]), ("new", [1, 2, 3, 4]), ("mask", [1, 2, 3, 4])], [("y", [1, 2, 3, 4])])
+    dims = {"past": [1, 2, "past", 4], "new": [1, 2, "new", 4], "mask": [1, 2, "past + new", 4]}
+    bounds = open_bounds(named(sized, dims))
+    assert bounds is not None
+    assert bounds.shapes == dict.fromkeys(("past", "new"), (1, 2, SizeRange(1, 512), 4))
+
+
+def test_sums_of_sizes_that_no_input_has_have_no_bounds() -> None:
     model = named(feed_forward(), {"x": ["past + new", 24]})
     assert open_bounds(model) is None
 
