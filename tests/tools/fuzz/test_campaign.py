@@ -14,7 +14,7 @@ import pytest
 from sartor.runtime.session import Session
 from sartor.tuning.workers.calls import open_pool
 from sartor.tuning.workers.pool import JobResult, JobStatus, WorkerPool
-from tools.fuzz import schedule
+from tools.fuzz import open_sequences, schedule
 from tools.fuzz.campaign import Campaign, batch_key
 from tools.fuzz.jobs import Batch, BrokenPlan
 from tools.fuzz.open_images import draw, sizes_of
@@ -130,6 +130,43 @@ def test_a_drawn_network_is_right_at_many_sizes(seed: int) -> None:
     found = check(draw, sizes_of, seed, 30)
     assert not found.wrong
     assert found.right == 30
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_drawn_network_for_sequences_is_right_at_many_sizes(seed: int) -> None:
+    """A token is joined to a sequence beside an open batch, and a recurrence has an open batch."""
+    found = check(open_sequences.draw, open_sequences.sizes_of, seed, 30)
+    assert not found.wrong
+    assert found.right == 30
+
+
+def test_drawn_sequences_have_what_changes_lengths_and_are_drawn_by_their_seeds() -> None:
+    drawn = [open_sequences.draw(seed) for seed in range(60)]
+    kinds = {node.op_type for each in drawn for node in each.model.graph.node}
+    assert {
+        "LSTM",
+        "GRU",
+        "RNN",
+        "Softmax",
+        "Concat",
+        "Gather",
+        "Slice",
+        "Conv",
+        "CumSum",
+        "ReduceMax",
+        "Tile",
+    } <= kinds
+    assert {len(each.symbols) for each in drawn} == {2, 3}
+    assert drawn[7].model == open_sequences.draw(7).model
+
+
+def test_sizes_of_sequences_have_one_and_eight_and_the_ends() -> None:
+    symbols = open_sequences.BATCH, open_sequences.LENGTH, open_sequences.OTHER
+    listed = open_sequences.sizes_of(symbols, np.random.default_rng(1), 60)
+    assert {(1, 1, 2), (8, 67, 45)} <= set(listed)
+    assert {1, 8} <= {sizes[0] for sizes in listed}
+    assert {1, 8} <= {sizes[1] for sizes in listed}
+    assert all(symbol.allows(size) for sizes in listed for symbol, size in zip(symbols, sizes, strict=True))
 
 
 def test_a_wrong_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
