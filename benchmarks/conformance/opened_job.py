@@ -62,7 +62,7 @@ def _is_taken(model: ModelProto, feeds: Mapping[str, Array], symbols: Sequence[S
 
 
 def run_opened(
-    model: Path, feeds: Mapping[str, Array], symbols: Sequence[Symbol], module: Path
+    model: Path, feeds: Mapping[str, Array], symbols: tuple[Symbol, ...], module: Path
 ) -> list[Array] | WorkerError:
     """The outputs of a model that was compiled for any size, or why it was not.
 
