@@ -314,8 +314,8 @@ class _Opened:
             dims = [self._fit.dim(*numbers) for numbers in zip(*pair, strict=True)]
             sizes[name] = [dim if isinstance(dim, int) else self._size(dim) for dim in dims]
         if op.name == "tensor.empty":
-            dims = self._type(op.results[0], twin.results[0]).open_dims
-            return {"": [self._size(dim) for dim in dims]} if dims else None
+            opened = self._type(op.results[0], twin.results[0]).open_dims
+            return {"": [*map(self._size, opened)]} if opened else None
         is_open = any(isinstance(number, ir.Value) for numbers in sizes.values() for number in numbers)
         return sizes if is_open else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from onnx import ModelProto, NodeProto, OperatorSetIdProto, helper
@@ -43,7 +44,7 @@ def take_decided_choices(model: ModelProto) -> tuple[str, ...]:
     version = helper.make_opsetid("", opset(model))
     changed = list[str]()
     for editor in editors(model.graph):
-        changed += editor.rewrite(lambda node, editor=editor: _taken(node, editor, version))
+        changed += editor.rewrite(partial(_taken, editor=editor, version=version))
     return tuple(changed)
 
 
