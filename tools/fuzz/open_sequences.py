@@ -221,7 +221,7 @@ def _convolved(draw: _Drawing, x: Rows) -> Rows:
     """A convolution or pooling along the length."""
     kernel, stride = draw.pick(1, 3, 5), draw.pick(1, 1, 2, 4, 8)
     before, behind = (draw.pick(kernel // 2, kernel - 1) for _ in range(2))
-    settings = {"kernel_shape": [kernel], "strides": [stride], "pads": [before, behind]}
+    settings: dict[str, Any] = {"kernel_shape": [kernel], "strides": [stride], "pads": [before, behind]}
     turned, width = draw.op("Transpose", x.name, perm=[0, 2, 1]), x.width
     if draw.chance(0.3):
         settings["pads"] = [kernel // 2, kernel // 2]
@@ -284,7 +284,11 @@ def _repeated(draw: _Drawing, x: Rows) -> Rows:
     """Each row twice, one behind the other or all behind all."""
     if draw.chance(0.5):
         return _counted(x, lambda size: 2 * size, draw.op("Tile", x.name, draw.numbers(1, 2, 1)))
-    settings = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    settings: dict[str, Any] = {
+        "mode": "nearest",
+        "coordinate_transformation_mode": "asymmetric",
+        "nearest_mode": "floor",
+    }
     image = draw.op("Resize", draw.op("Unsqueeze", x.name, draw.numbers(1)), "", draw.hold([1, 1, 2, 1]), **settings)
     return _counted(x, lambda size: 2 * size, draw.op("Squeeze", image, draw.numbers(1)))
 
