@@ -12,7 +12,7 @@ from sartor.errors import UnsupportedModelError
 from sartor.onnx_model.dynamic.open_bounds import UnboundSizesError, open_bounds
 from sartor.onnx_model.preparing.shapes import bind_shapes
 from sartor.settings.size_range import SizeRange
-from tests.open_models import POSITIONS, encoder, feed_forward, named
+from tests.open_models import POSITIONS, Dims, encoder, feed_forward, named
 from tests.plugin.onnx_model.builders import FLOAT, INT64, Value, model, node
 from tests.plugin.onnx_model.conftest import Prepare
 from tests.tiny_models import Builder
@@ -96,7 +96,7 @@ def test_a_sum_of_lengths_follows_from_their_bounds() -> None:
     build = Builder()
     build.op("Add", "y", build.op("Concat", "all", "past", "new", axis=0), "mask")
     sized = build.model([("past", [1, 2, 3, 4]), ("new", [1, 2, 3, 4]), ("mask", [1, 2, 3, 4])], [("y", [1, 2, 3, 4])])
-    dims = {"past": [1, 2, "past", 4], "new": [1, 2, "new", 4], "mask": [1, 2, "past + new", 4]}
+    dims: Dims = {"past": [1, 2, "past", 4], "new": [1, 2, "new", 4], "mask": [1, 2, "past + new", 4]}
     bounds = open_bounds(named(sized, dims))
     assert bounds is not None
     assert bounds.shapes == dict.fromkeys(("past", "new"), (1, 2, SizeRange(1, 512), 4))
