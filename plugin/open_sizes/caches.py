@@ -44,7 +44,7 @@ class CutFile:
 
 def _widened(model: ModelProto, cut: CutModel) -> CutModel:
     """Compute a model of half precision in float32, as CPUs do, with caches of float32: those of the model's own type
-    would be converted whole in each call. Files for any size are for CPUs alone."""
+    would be converted whole in each call."""
     if not half_types(model) or not fits_widened(model):
         return cut
     record_widened(model, model)

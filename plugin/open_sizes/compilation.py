@@ -47,6 +47,7 @@ from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.calls import call
 
@@ -79,7 +80,7 @@ class OpenConfig:
     refusal: UsageError | None = None
 
     def __post_init__(self) -> None:
-        """Check that the settings are those of one plan on a CPU of this machine.
+        """Check that the settings are those of one plan on one device of this machine.
 
         Raises:
             UsageError: if one is not.
@@ -88,9 +89,9 @@ class OpenConfig:
         if not self.has_range and self.refusal is None:
             raise UsageError("no dimension has a range of sizes")
         unmet = {
-            f"--target {config.target}": not config.target.is_cpu or config.target.others,
-            f"--objective {config.objective}": config.objective not in (Objective.LATENCY, Objective.REGRET),
-            "--pareto": config.pareto is not None,
+            f"--target {','.join(config.target.devices)}": config.target.others,
+            f"--objective {config.objective}": config.objective in (Objective.COLD, Objective.COLD_LATENCY),
+            "--pareto with cold": Quantity.COLD in (config.pareto or ()),
             f"--precision {config.precision}": config.precision.quantises_values,
             "--workers": config.workers is not None,
         }
@@ -137,7 +138,8 @@ def compile_open(
         check_files(model, output, config, publication.others)
         if not runs_here(config.target):
             raise UsageError(
-                f"a file for any size is checked where it is made, and this machine runs no {config.target}"
+                f"a file for any size is checked where it is made, and this machine runs no {config.target}; compile "
+                "it on one that does, or give the sizes that occur, as --shape x=1|8,16"
             )
         if plan is not None:
             check_plan(plan, config.target, config.fixed)
@@ -203,8 +205,8 @@ def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -
     config, bench = tokens.config, tokens.bench
     if not cut.prompts or config.planning.pins:
         return []
-    if config.memory_limit is not None:
-        _LOG.warning("%s: plans for more count in no --memory-limit yet", ONE_BY_ONE)
+    if config.memory_limit is not None or config.objective is Objective.MEMORY:
+        _LOG.warning("%s: memory of plans for more is not counted yet", ONE_BY_ONE)
         return []
     made = list[_Making]()
     try:
@@ -220,7 +222,8 @@ def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -
             part, own = cutting.file, replace(bench, directory=folder, imported=[])
             opened_part = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
             check_open(opened_part.model)
-            made.append(replace(tokens, opened=opened_part, bench=own).caching(model, part.cut))
+            making = replace(tokens, config=replace(config, pareto=None), opened=opened_part, bench=own)
+            made.append(making.caching(model, part.cut))
     except SartorError as error:
         _LOG.warning("%s: %s", "short prompts take longer" if made else ONE_BY_ONE, error)
     return made
@@ -341,7 +344,7 @@ class _Making:
                 return replace(self, permits_bytes=False).tuned_with(prompts)
             _LOG.warning("%s, as plans cannot be joined: %s", ONE_BY_ONE, error)
             return self._published(candidacy, replace(tuned, refined=first.refined), runner)
-        made = self._tuned_artifact(candidacy, first.refined, run, runner)
+        made = replace(self._tuned_artifact(candidacy, first.refined, run, runner), pareto=tuned.pareto)
         told = " or ".join(str(plan.tokens) for plan in parts)
         sizes = (*made.sizes, f"prompts are taken by parts of {told} tokens")
         allowed = max(plan.runner.budget.accepted for plan in (first, *parts))
@@ -418,7 +421,7 @@ class _Making:
 
         refined, run = publish_best(tuned.refined, tuned.refiner, publish)
         made = self._tuned_artifact(candidacy, refined, run, judges[refined.recipe.digest])
-        return self._telling(made, refined.recipe)
+        return self._telling(replace(made, pareto=tuned.pareto), refined.recipe)
 
     def _judge(self, recipe: Recipe, runner: SizedNets) -> SizedNets:
         """What checks the file of a plan, whose layers may change their code with the size."""

@@ -27,6 +27,7 @@ _MOVES = frozenset(
 # IREE lowers it to an elementwise operation later.
 _DEQUANTISES = "iree_linalg_ext.dequantize_affine"
 _BARRIER = "util.optimization_barrier"
+_TIE = "flow.tensor.tie_shape"
 _DISPATCHES = ("flow.dispatch.region", "flow.executable", "hal.executable")
 
 
@@ -40,9 +41,33 @@ def widen_apart(module: ir.Module) -> None:
             # The last operand holds the initial values.
             for index, value in enumerate([*op.operands][:-1]):
                 if _is_widened(value):
-                    ip = ir.InsertionPoint(op)
-                    made = ir.Operation.create(_BARRIER, [value.type], [value], loc=op.location, ip=ip)
-                    op.operands[index] = made.results[0]
+                    op.operands[index] = _behind_barrier(value, op)
+
+
+def _behind_barrier(value: ir.Value, reader: ir.Operation) -> ir.Value:
+    """A tensor behind a barrier before its reader, with its open sizes, which IREE does not look for in front of it."""
+    if not isinstance(value.type, ir.RankedTensorType) or value.type.has_static_shape:
+        return _created(_BARRIER, value.type, [value], reader)
+    sizes = []
+    for axis in range(value.type.rank):
+        if value.type.is_dynamic_dim(axis):
+            index = ir.IntegerAttr.get(ir.IndexType.get(), axis)
+            number = _created("arith.constant", index.type, [], reader, {"value": index})
+            sizes.append(_created("tensor.dim", index.type, [value, number], reader))
+    return _created(_TIE, value.type, [_created(_BARRIER, value.type, [value], reader), *sizes], reader)
+
+
+def _created(
+    name: str,
+    kind: ir.Type,
+    operands: list[ir.Value],
+    reader: ir.Operation,
+    attributes: dict[str, ir.Attribute] | None = None,
+) -> ir.Value:
+    """The result of a new operation before the reader."""
+    point = ir.InsertionPoint(reader)
+    made = ir.Operation.create(name, [kind], operands, attributes or {}, loc=reader.location, ip=point)
+    return made.results[0]
 
 
 def drop_barriers(module: ir.Module) -> None:

@@ -30,6 +30,9 @@ from sartor.codegen.mlir.machine import Machine
 
 # Of these shapes of register tiles one workgroup for all rows and panels is tried too.
 _WHOLE = 2
+# Of any number of rows there is code for each height of a register tile. More sums in all take a GPU's driver too long
+# to compile: Mesa ten seconds and more where each has a GELU.
+_SUMS_OF_ALL_HEIGHTS = 64
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,14 @@ class Product(ProductRoutine):
         depth = shape.depth if self.element is None else -(-shape.depth // self.element.group)
         work = Work(1, shape.rows or 1, shape.columns, depth, positions_join=True).by(self.element)
         usual = worth_trying(tilings_by(self.element, work, machine), machine, self.storage, self.element)
+        if task.opened is not None and machine.in_subgroups:
+            return list(dict.fromkeys(map(_lower, usual)))
         return with_panels_of_many(usual, work, machine) if (shape.rows or 1) == 1 and is_by_weight(task) else usual
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
         depth, is_by_weight = product.shape.depth, product.is_by_weight
         refusal = refused(machine, self.storage, self.element, depth) if is_by_weight else None
-        if is_by_weight:
+        if is_by_weight and product.rewrite.task.opened is None:
             refusal = refusal or refused_pairs(machine, self.element, self.storage, depth)
         if refusal is not None:
             raise RejectionError(refusal.reason)
@@ -92,6 +97,12 @@ class Product(ProductRoutine):
         else:
             code = product_contraction(product, tiling, self.element, weights)
         return KernelParts(code, factor=code.memories[0])
+
+
+def _lower(tiling: Tiling) -> Tiling:
+    """The tiling with register tiles of so few rows that the tiles of all heights have few sums."""
+    most = _SUMS_OF_ALL_HEIGHTS // tiling.vectors
+    return replace(tiling, columns=max(rows for rows in range(1, tiling.columns + 1) if rows * (rows + 1) // 2 <= most))
 
 
 @dataclass(frozen=True)

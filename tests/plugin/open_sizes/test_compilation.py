@@ -47,6 +47,7 @@ from sartor.runtime.session import Session
 from sartor.settings.size_range import SizeRange
 from sartor.several.settings import SeveralConfig
 from sartor.tuning.selection.problem.cost import Objective
+from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.store.store import Store
 from tests.open_models import feed_forward, saved
 from tests.plugin.open_sizes.planted import plant_wrong_outputs
@@ -338,7 +339,9 @@ def test_ranges_that_do_not_fit_the_model_are_refused(
     ("config", "option"),
     [
         (CompileConfig(precision=Precision.INT8), "--precision int8"),
-        (CompileConfig(target=Target.create("vulkan")), "--target vulkan"),
+        (CompileConfig(objective=Objective.COLD), "--objective cold"),
+        (CompileConfig(pareto=(Quantity.COLD, Quantity.MEMORY)), "--pareto with cold"),
+        (CompileConfig(target=replace(Target.create("cpu"), others=(Target.create("vulkan"),))), "--target cpu,vulkan"),
     ],
 )
 def test_what_is_not_for_any_size_yet_is_refused(config: CompileConfig, option: str) -> None:
@@ -375,15 +378,18 @@ def test_a_limit_of_memory_holds_for_the_greatest_sizes_by_what_iree_plans_for_t
     monkeypatch.setattr(Builder, "planned_memory", noted)
     least = 4 * MOST * (WIDTH + 19)
     config = CompileConfig(threads=1, jobs=1, database=made.config.database, time_budget=0.0, memory_limit=1 << 20)
-    found = compile_open(made.model, tmp_path / "net.vmfb", OpenConfig(config, SHAPES))
+    front = replace(config, objective=Objective.MEMORY, pareto=(Quantity.LATENCY, Quantity.MEMORY))
+    found = compile_open(made.model, tmp_path / "net.vmfb", OpenConfig(front, SHAPES))
     manifest = read_manifest(found.path)
     taken = {
         count: allocated_bytes(found.path, {"x": rows(count)}, manifest.signature, {}) for count in (1, MOST // 2, MOST)
     }
     peaks = [each.peak for each in taken.values() if each is not None]
-    assert planned[-1] is not None
-    assert least < planned[-1] <= 1 << 20
-    assert found.plan.memory == planned[-1]
+    assert found.plan.memory is not None
+    assert found.plan.memory in planned
+    assert least < found.plan.memory <= 1 << 20
+    assert found.pareto is not None
+    assert found.plan.memory == min(point.needed[Quantity.MEMORY] for point in found.pareto.points)
     assert peaks == sorted(set(peaks))
     with pytest.raises(InfeasibleError, match="memory"):
         compile_open(made.model, tmp_path / "no.vmfb", OpenConfig(replace(config, memory_limit=least), SHAPES))

@@ -6,6 +6,7 @@ import pytest
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.mlir.before_lowering.widened_operands import drop_barriers, widen_apart
@@ -71,6 +72,32 @@ def _implementation(way: str) -> Implementation:
 @pytest.mark.parametrize("way", _WAYS)
 def test_a_layer_of_a_plan_is_widened_by_another_dispatch_than_multiplies(way: str) -> None:
     code = lower({"s": _implementation(way)}, _VULKAN)["s"]
+    assert any("linalg.matmul" in companion for companion in code.companions)
+    assert any("arith.extui" in companion for companion in code.companions)
+    assert not any("linalg.matmul" in companion and "arith.extui" in companion for companion in code.companions)
+    assert "optimization_barrier" not in code.text
+
+
+def test_operands_of_any_number_of_rows_are_widened_apart() -> None:
+    """IREE looks for sizes in front of what makes a tensor, and finds none in front of a barrier."""
+    view, wide, sums = "!hal.buffer_view", "tensor<?x3xi32>", "tensor<?x2xi32>"
+    text = f"""util.func public @layer(%given: {view}, %b: tensor<3x2xi32>, %rows: index) -> {view} {{
+  %a = hal.tensor.import %given : {view} -> tensor<?x3xi8>{{%rows}}
+  %zero = arith.constant 0 : i32
+  %empty = tensor.empty(%rows) : {wide}
+  %wide = linalg.generic {{indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>],
+      iterator_types = ["parallel", "parallel"]}} ins(%a : tensor<?x3xi8>) outs(%empty : {wide}) {{
+  ^bb0(%in: i8, %out: i32):
+    %word = arith.extui %in : i8 to i32
+    linalg.yield %word : i32
+  }} -> {wide}
+  %sums = tensor.empty(%rows) : {sums}
+  %start = linalg.fill ins(%zero : i32) outs(%sums : {sums}) -> {sums}
+  %y = linalg.matmul ins(%wide, %b : {wide}, tensor<3x2xi32>) outs(%start : {sums}) -> {sums}
+  %result = hal.tensor.export %y : {sums}{{%rows}} -> {view}
+  util.return %result : {view}
+}}"""
+    code = lower({"s": Implementation(text, (), (), (), symbols=(Symbol("rows", 1, 8),))}, _VULKAN)["s"]
     assert any("linalg.matmul" in companion for companion in code.companions)
     assert any("arith.extui" in companion for companion in code.companions)
     assert not any("linalg.matmul" in companion and "arith.extui" in companion for companion in code.companions)
