@@ -146,6 +146,7 @@ class ImportPolicy:
         states: which inputs and outputs are states; by default none.
         simplifies: whether onnxslim simplifies the model.
         is_open: whether layers of any size are made of it and of imports with other sizes, which have the same nodes.
+        has_layers: whether it is split into layers: files are compared with a model that is not.
     """
 
     target: Target
@@ -159,6 +160,7 @@ class ImportPolicy:
     states: StatePolicy = field(default_factory=StatePolicy)
     simplifies: bool = True
     is_open: bool = False
+    has_layers: bool = True
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from sartor.frontend.asked_children import AskedChildren
 from sartor.frontend.imported_model import ImportedModel, StoredIntegers
 from sartor.frontend.kept_import import KeptImport
 from sartor.frontend.layer_tensors import value_names
-from sartor.frontend.layering import Splitting, layered_model
+from sartor.frontend.layering import Splitting, layered_model, without_layers
 from sartor.frontend.states import DeclaredStates, states_of
 from sartor.onnx_model.graphs.graph import GraphEditor, optional_input
 from sartor.onnx_model.graphs.held_data import holding, serialised
@@ -85,6 +85,7 @@ def run_import(
     kept: KeptValues | None = None,
     *,
     is_open: bool = False,
+    has_layers: bool = True,
 ) -> ImportedModel | WorkerError:
     """Load, prepare, import and split a model.
 
@@ -104,12 +105,21 @@ def run_import(
         widens: whether half precision is computed in float32; None as is best for the target.
         kept: imports of earlier compilations; None if none are to be used.
         is_open: whether layers of any size are made of it and of imports with other sizes.
+        has_layers: whether it is split into layers; else it has neither these nor weights.
     """
     end = time.monotonic() + seconds
     splitting = Splitting(target or Target.create(CPU), asked or AskedChildren())
     widens = widens_halves(splitting.target.devices) if widens is None else widens
     fixed = _Fixed(
-        shapes, bindings or {}, exponents or {}, double, states or StatePolicy(), simplifies, widens, is_open
+        shapes,
+        bindings or {},
+        exponents or {},
+        double,
+        states or StatePolicy(),
+        simplifies,
+        widens,
+        is_open,
+        has_layers,
     )
     try:
         with seldom_collected(), holding(), ThreadPoolExecutor(1) as beside:
@@ -154,6 +164,7 @@ class _Fixed:
         simplifies: whether onnxslim simplifies it.
         widens: whether half precision is computed in float32.
         is_open: whether layers of any size are made of it.
+        has_layers: whether it is split into layers.
     """
 
     shapes: Shapes
@@ -164,6 +175,7 @@ class _Fixed:
     simplifies: bool
     widens: bool
     is_open: bool
+    has_layers: bool
 
 
 def _imported(
@@ -190,7 +202,10 @@ def _imported(
     if named:
         # Rounding to 8 bits does not commute with Winograd's method, whose childnets are the only ones on request.
         splitting = replace(splitting, asked=AskedChildren())
-    layered = layered_model(prepared, dumper, splitting, directory, fixed.double)
+    if fixed.has_layers:
+        layered = layered_model(prepared, dumper, splitting, directory, fixed.double)
+    else:
+        layered = without_layers(prepared, directory)
     names = dict(value_names(prepared.model, layered.graph))
     saved, sha256 = saving.result()
     chosen = choosing.result()

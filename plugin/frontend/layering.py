@@ -108,9 +108,17 @@ def layered_model(
     graph, parts = find_childnets(fused, imported.weights, splitting.target, splitting.asked or None)
     used = _used(graph, module)
     weights = {name: array for name, array in {**imported.weights, **parts}.items() if name in used}
-    if directory is None:
-        return Layered(graph, weights, unsplit)
-    return Layered(graph, StoredArrays.write(directory / "weights.bin", weights), unsplit)
+    return Layered(graph, _stored(weights, directory), unsplit)
+
+
+def without_layers(prepared: PreparedModel, directory: Path | None) -> Layered:
+    """The inputs and outputs alone, of a model that files are compared with, and none is made of."""
+    inputs, outputs = (tuple(map(_value, values)) for values in (prepared.inputs, prepared.outputs))
+    return Layered(LayerGraph((), inputs, outputs), _stored({}, directory), b"")
+
+
+def _stored(weights: Mapping[str, np.ndarray], directory: Path | None) -> Mapping[str, np.ndarray]:
+    return weights if directory is None else StoredArrays.write(directory / "weights.bin", weights)
 
 
 def _attends(target: Target) -> Attends:

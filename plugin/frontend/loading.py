@@ -139,6 +139,7 @@ def _job(model: Path, policy: ImportPolicy, directory: Path | None, end: float) 
         "states": policy.states,
         "simplifies": policy.simplifies,
         "is_open": policy.is_open,
+        "has_layers": policy.has_layers,
         "kept": KeptValues.of_imports(),
     }
 

@@ -127,10 +127,14 @@ def checking_thresholds(
 def _models(
     sizes: Sequence[Mapping[str, int]], opened: OpenImport, config: CompileConfig, bench: Bench
 ) -> list[ImportedModel]:
-    """The model with each of these sizes, imported unless it was before."""
-    new = [size for size in sizes if opened.at(size) is None]
-    simplifies = opened.model.is_simplified
-    imported = iter(import_sizes(opened.model.path, new, opened.dims, config, bench, simplifies=simplifies))
+    """The model with each of these sizes, imported unless it was before.
+
+    They are compared with files, and have no layers unless these are compared as well: to form them takes half of an
+    import.
+    """
+    new, model = [size for size in sizes if opened.at(size) is None], opened.model
+    kinds = {"simplifies": model.is_simplified, "has_layers": model.is_rounding}
+    imported = iter(import_sizes(model.path, new, opened.dims, config, bench, **kinds))
     inputs = opened.model.open_inputs
     return [opened.at(size) or replace(next(imported), open_inputs=inputs) for size in sizes]
 

@@ -134,15 +134,16 @@ def import_sizes(
     bench: Bench,
     *,
     simplifies: bool = True,
+    has_layers: bool = True,
 ) -> list[ImportedModel]:
-    """The model with each of these sizes, with files in a folder of its own."""
+    """The model with each of these sizes, with files in a folder of its own, and layers unless they are not needed."""
     settings = []
     for size in sizes:
         folder = bench.directory / ("sizes" + "x".join(map(str, size.values())))
         folder.mkdir(exist_ok=True)
         dumped = folder_of_sizes(config.dump_directory, size.values())
         policy = replace(config.importing, shapes=dims.shapes(size), dump_directory=dumped, is_open=True)
-        policy = replace(policy, simplifies=simplifies)
+        policy = replace(policy, simplifies=simplifies, has_layers=has_layers)
         settings.append((policy, folder))
     networks = import_networks(path, settings, bench.pool, bench.progress, bench.time.end) if settings else []
     bench.imported.extend(networks)

@@ -72,6 +72,20 @@ def weight_of(model: ImportedModel) -> float:
     return float(next(iter(model.weights.values())).flat[0])
 
 
+def test_a_model_without_layers_has_what_files_are_compared_by(imports: Import, tmp_path: Path) -> None:
+    path = tmp_path / "a.onnx"
+    write_model(path, 1.0)
+    layered, *alone = imports(path), imports(path, has_layers=False), imports(path, has_layers=False)
+    assert [bool(model.origin and model.origin.found) for model in alone] == [False, True]
+    for model in alone:
+        assert (model.graph.layers, len(model.weights), model.sha256) == ((), 0, layered.sha256)
+        assert model.graph.inputs == layered.graph.inputs
+        assert [(value.name, value.type, value.dtype) for value in model.graph.outputs] == [
+            (value.name, value.type, value.dtype) for value in layered.graph.outputs
+        ]
+        assert model.samples.keys() == layered.samples.keys()
+
+
 def test_the_same_model_is_imported_once(imports: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, copy, other = tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "c.onnx"
     write_model(path, 1.0)
