@@ -5,21 +5,24 @@
 
 The first compiles the model for any size, and then for each of the sizes, all with the same options, which follow
 ``--``, and with empty caches; it keeps what lies in the folder already. The second times each size in both files in
-turn. Compilations are compared by the time of all processors, which other programs change little.
+turn. Compilations are compared by the time of all processors, which other programs change little, and by what a clock
+shows.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import os
 import resource
 import subprocess
 import sysconfig
 import tempfile
+import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -32,6 +35,13 @@ from sartor.samples.feeds import make_feeds
 
 app = typer.Typer(help=__doc__)
 _OPEN, _SECONDS = "open.vmfb", "seconds.json"
+
+
+class Taken(NamedTuple):
+    """Seconds of a compilation: of all processors, and by a clock."""
+
+    processors: float
+    clock: float
 
 
 @app.command()
@@ -65,7 +75,8 @@ def show(
     """Time calls of each size in both files; prints a table in Markdown."""
     opened, taken = folder / _OPEN, _taken(folder)
     session, inputs = Session(opened, threads=threads), module_signature(opened).inputs
-    print("| sizes | fixed ms | open by fixed: time | bytes | compilation |\n|---|---:|---:|---:|---:|")
+    print("| sizes | fixed ms | open by fixed: time | bytes | compiling: processors | clock |")
+    print("|---|---:|---:|---:|---:|---:|")
     rows = []
     for path in [folder / name for name in taken if name != _OPEN]:
         feeds = make_feeds(sized_inputs(opened, inputs, path.stem.split()), {})
@@ -74,7 +85,7 @@ def show(
             timed = time_interleaved(runs, min_rounds=rounds, min_seconds=seconds, block=block, pause=PAUSE)
             mine, other = timed["open"].median, timed["fixed"].median
         larger = opened.stat().st_size / path.stat().st_size
-        rows.append((mine / other, larger, taken[_OPEN] / taken[path.name]))
+        rows.append((mine / other, larger, *map(operator.truediv, taken[_OPEN], taken[path.name])))
         print(f"| {path.stem.replace(' ', ', ')} | {other * 1e3:.3f} | {_joined(rows[-1])} |", flush=True)
     columns = [*zip(*rows, strict=True)]
     print(f"| mean | | {_joined(map(mean, columns))} |\n| most | | {_joined(map(max, columns))} |")
@@ -84,12 +95,13 @@ def _compile(model: Path, module: Path, shapes: list[str], options: list[str]) -
     """Compile a model with empty caches, and note the seconds of all processors; keep a module that is there."""
     if module.exists():
         return
-    before = _processor_seconds()
+    before, begin = _processor_seconds(), time.monotonic()
     with tempfile.TemporaryDirectory() as caches:
         program = Path(sysconfig.get_path("scripts"), "compile-to-vmfb")
         command = [*map(str, (program, model, "-o", module)), *shapes, *options]
         subprocess.run(command, check=True, env={**os.environ, "XDG_CACHE_HOME": caches})
-    taken = {**_taken(module.parent), module.name: _processor_seconds() - before}
+    own = Taken(_processor_seconds() - before, time.monotonic() - begin)
+    taken = {**_taken(module.parent), module.name: own}
     (module.parent / _SECONDS).write_text(json.dumps(taken), encoding="utf-8")
 
 
@@ -98,10 +110,11 @@ def _processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _taken(folder: Path) -> dict[str, float]:
-    """Seconds of compilations, by the file's name."""
+def _taken(folder: Path) -> dict[str, Taken]:
+    """What compilations took, by the file's name."""
     path = folder / _SECONDS
-    return {} if not path.exists() else dict(json.loads(path.read_text(encoding="utf-8")))
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {name: Taken(*seconds) for name, seconds in kept.items()}
 
 
 def _joined(ratios: Iterable[float]) -> str:
