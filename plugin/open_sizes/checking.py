@@ -8,13 +8,13 @@ from dataclasses import replace
 from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.sizes.fit import small_sizes, twin_sizes
+from sartor.codegen.ir.thresholds import Threshold, crossing_sizes
 from sartor.config import CompileConfig
 from sartor.dialect_passes.opening.transposes_apart import transposes_apart
 from sartor.frontend.imported_model import ImportedModel
 from sartor.open_sizes.calls import odd_size
 from sartor.open_sizes.importing import OpenImport, import_sizes
 from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
-from sartor.open_sizes.thresholds import Threshold
 from sartor.profiling.builder import Builder
 from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.bench import Bench
@@ -110,17 +110,16 @@ def checking_thresholds(
     config: CompileConfig,
     bench: Bench,
 ) -> SizedNets:
-    """The same runs that check a build at both sides of each threshold as well.
+    """The same runs that check a build at both sides of thresholds as well.
 
     Args:
         thresholds: of the plan that is built.
         nets: runs builds.
         opened, config, bench: as for ``sized_nets``.
     """
-    known = [runs.call.by_name for runs in nets.others]
-    tried = [sizes for threshold in thresholds for sizes in (threshold.below, threshold.first)]
-    new = [sizes for index, sizes in enumerate(tried) if sizes not in known and sizes not in tried[:index]]
-    calls = [SizedCall(tuple(sizes.items()), 0.0) for sizes in new]
+    largest, *_ = opened.model.graph.calls
+    known = [largest.by_name, *(runs.call.by_name for runs in nets.others)]
+    calls = [SizedCall(tuple(sizes.items()), 0.0) for sizes in crossing_sizes(thresholds, known)]
     return nets.checking(sized_runs(calls, nets.permitted_error, opened, config, bench)) if calls else nets
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sartor.artifact import Artifact
+from sartor.codegen.ir.thresholds import described, thresholds_of
 from sartor.config import CompileConfig
 from sartor.costing.time_budget import TimeBudget
 from sartor.errors import CompileError, DisturbedError, InfeasibleError, SartorError, UnsupportedModelError, UsageError
@@ -24,7 +25,6 @@ from sartor.open_sizes.importing import OpenImport, check_open, import_open
 from sartor.open_sizes.plans import judge_of, replayed_net, tuned_plans
 from sartor.open_sizes.prompts import CheckedPlan, judged_file, sees_no_later_tokens
 from sartor.open_sizes.sized_nets import SizedNets
-from sartor.open_sizes.thresholds import thresholds_of
 from sartor.planning.recipe import Recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.policies import Precision, StatePolicy
@@ -334,8 +334,9 @@ class _Making:
         if not parts:
             return self.tuned()
         # Errors of all plans add up in the caches.
-        candidacy, tuned, runner = replace(self, beside=parts[-1], heeded=Precision.F32)._plans()
-        first = CheckedPlan.of(tuned, self.opened.model, runner)
+        tokens = replace(self, beside=parts[-1], heeded=Precision.F32)
+        candidacy, tuned, runner = tokens._plans()
+        first = CheckedPlan.of(tuned, runner, self.opened, tokens._config, self.bench)
         try:
             run, parts = self._joined_with(first, first.worthwhile(parts, _WORTHWHILE))
         except CompileError as error:
@@ -345,6 +346,7 @@ class _Making:
             _LOG.warning("%s, as plans cannot be joined: %s", ONE_BY_ONE, error)
             return self._published(candidacy, replace(tuned, refined=first.refined), runner)
         made = replace(self._tuned_artifact(candidacy, first.refined, run, runner), pareto=tuned.pareto)
+        made = self._telling(made, first.refined.recipe)
         told = " or ".join(str(plan.tokens) for plan in parts)
         sizes = (*made.sizes, f"prompts are taken by parts of {told} tokens")
         allowed = max(plan.runner.budget.accepted for plan in (first, *parts))
@@ -395,7 +397,7 @@ class _Making:
         try:
             with forgotten_if_wrong(self.bench.imported, KeptValues.of_imports()):
                 _, tuned, runner = self._plans()
-                return CheckedPlan.of(tuned, self.opened.model, runner)
+                return CheckedPlan.of(tuned, runner, self.opened, self._config, self.bench)
         except SartorError as error:
             is_wrong = isinstance(error, (CompileError, InfeasibleError)) and not isinstance(error, DisturbedError)
             if is_wrong and self._config.precision is Precision.PERMITTED:
@@ -429,7 +431,7 @@ class _Making:
 
     def _telling(self, made: Artifact, recipe: Recipe) -> Artifact:
         """A file that tells at which sizes layers of its plan change their code."""
-        told = map(str, thresholds_of(recipe.graph, recipe.variants, self.opened.symbols))
+        told = described(thresholds_of(recipe.graph, recipe.variants, self.opened.symbols))
         return replace(made, sizes=(*made.sizes, *told))
 
     @property

@@ -11,20 +11,12 @@ from sartor.errors import UsageError
 from sartor.frontend.kept_import import forgotten_if_wrong
 from sartor.frontend.target_check import runs_here
 from sartor.open_sizes.compilation import OpenConfig, opened_model
-from sartor.open_sizes.importing import OpenImport
-from sartor.open_sizes.plans import checked, judge_of, replayed_net, tuned_plans
-from sartor.open_sizes.sized_nets import SizedNets
-from sartor.planning.recipe import Recipe
+from sartor.open_sizes.plans import best_checked, checked, judge_of, replayed_net, tuned_plans
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.precision.permitted_rounding import heeding_permissions
-from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.made_plan import Made, PlanTask
-from sartor.profiling.compilation.outputs import publish_best
-from sartor.profiling.compilation.tuned_network import Tuned
-from sartor.profiling.refinement import Refined
 from sartor.profiling.verdicts import refusal
 from sartor.tuning.kept.values import KeptValues
-from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 
@@ -65,7 +57,7 @@ def open_plan(task: PlanTask, saved: Plan | None, opened: OpenConfig) -> Made:
         if saved is None:
             heeding = heeding_permissions(config, network.model)
             candidacy, tuned, runner = tuned_plans(network, heeding, bench, task.output.parent)
-            refined, run, runner = _best(tuned, runner, network, heeding, bench)
+            refined, run, runner = best_checked(tuned, runner, network, heeding, bench)
             recipe, plan, rejections = refined.recipe, refined.plan, candidacy.candidates.rejections
             imported = network.model
         else:
@@ -77,21 +69,3 @@ def open_plan(task: PlanTask, saved: Plan | None, opened: OpenConfig) -> Made:
             recipe, plan, rejections = replayed.recipe, saved, replayed.candidates.rejections
             imported = replayed.imported
     return Made(config.target, {}, imported, recipe, plan, run, runner, rejections)
-
-
-def _best(
-    tuned: Tuned, runner: SizedNets, opened: OpenImport, config: CompileConfig, bench: Bench
-) -> tuple[Refined, NetRun, SizedNets]:
-    """The best plan whose module is right, the judged run of it, and what judged it.
-
-    Raises:
-        CompileError: if none is.
-    """
-    judges: dict[str, SizedNets] = {}
-
-    def judged(recipe: Recipe) -> NetRun:
-        judges[recipe.digest] = judge = judge_of(recipe, runner, opened, config, bench)
-        return checked(recipe, judge)
-
-    refined, run = publish_best(tuned.refined, tuned.refiner, judged)
-    return refined, run, judges[refined.recipe.digest]

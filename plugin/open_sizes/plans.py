@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sartor.codegen.ir.packing import Packing
+from sartor.codegen.ir.thresholds import thresholds_of
 from sartor.config import CompileConfig
 from sartor.costing.layer_costs import load_search
 from sartor.errors import CompileError
@@ -14,7 +15,6 @@ from sartor.frontend.imported_model import ImportedModel
 from sartor.open_sizes.checking import checking_thresholds, sized_nets, with_least
 from sartor.open_sizes.importing import OpenImport
 from sartor.open_sizes.sized_nets import SizedNets
-from sartor.open_sizes.thresholds import thresholds_of
 from sartor.planning.recipe import Recipe
 from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.bench import Bench
@@ -83,13 +83,22 @@ def judge_of(recipe: Recipe, runner: SizedNets, opened: OpenImport, config: Comp
     return checking_thresholds(thresholds, runner, opened, config, bench)
 
 
-def best_checked(tuned: Tuned, runner: SizedNets) -> tuple[Refined, NetRun]:
-    """The best plan whose module is right, and the judged run of it.
+def best_checked(
+    tuned: Tuned, runner: SizedNets, opened: OpenImport, config: CompileConfig, bench: Bench
+) -> tuple[Refined, NetRun, SizedNets]:
+    """The best plan whose module is right, the judged run of it, and what judged it.
 
     Raises:
         CompileError: if none is.
     """
-    return publish_best(tuned.refined, tuned.refiner, lambda recipe: checked(recipe, runner))
+    judges: dict[str, SizedNets] = {}
+
+    def judged(recipe: Recipe) -> NetRun:
+        judges[recipe.digest] = judge = judge_of(recipe, runner, opened, config, bench)
+        return checked(recipe, judge)
+
+    refined, run = publish_best(tuned.refined, tuned.refiner, judged)
+    return refined, run, judges[refined.recipe.digest]
 
 
 def checked(recipe: Recipe, runner: SizedNets) -> NetRun:

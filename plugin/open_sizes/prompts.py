@@ -18,6 +18,7 @@ from sartor.frontend.states import cache_pairs
 from sartor.onnx_model.reading.load import read_model
 from sartor.onnx_model.states.call_sizes import inputs_of, is_mask
 from sartor.onnx_model.states.cut_caches import CutModel
+from sartor.open_sizes.importing import OpenImport
 from sartor.open_sizes.plans import best_checked
 from sartor.open_sizes.sized_nets import SizedNets
 from sartor.profiling.builder import Build
@@ -52,7 +53,7 @@ class CheckedPlan:
     Attributes:
         imported: the model that it is for.
         refined: the plan.
-        runner: ran it.
+        runner: ran it, on both sides of sizes at which it changes its code as well.
     """
 
     imported: ImportedModel
@@ -60,14 +61,14 @@ class CheckedPlan:
     runner: SizedNets
 
     @staticmethod
-    def of(tuned: Tuned, imported: ImportedModel, runner: SizedNets) -> CheckedPlan:
+    def of(tuned: Tuned, runner: SizedNets, opened: OpenImport, config: CompileConfig, bench: Bench) -> CheckedPlan:
         """The best plan whose module is right.
 
         Raises:
             CompileError: if none is.
         """
-        refined, _ = best_checked(tuned, runner)
-        return CheckedPlan(imported, refined, runner)
+        refined, _, judge = best_checked(tuned, runner, opened, config, bench)
+        return CheckedPlan(opened.model, refined, judge)
 
     @property
     def tokens(self) -> int:

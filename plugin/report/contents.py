@@ -122,6 +122,7 @@ def _layer(
         "errors": None if errors is None else {name: _finite(value) for name, value in asdict(errors).items()},
         "live": live,
         "traffic": layer.traffic or None,
+        "changes": layer.changes or None,
         "inputs": [list(input_) for input_ in layer.inputs],
         "reads": [asdict(read) for read in layer.reads],
         "results": [asdict(result) for result in layer.results],

@@ -6,6 +6,7 @@ A module's manifest has it beside the plan, which names only the choices. Report
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
@@ -15,6 +16,8 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.sizes.dims import symbols_in
+from sartor.codegen.ir.thresholds import thresholds_of
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.errors import UsageError
 
@@ -55,6 +58,7 @@ class NetworkLayer:
         reads: each activation as this layer reads it, after a conversion.
         results: as it writes them.
         weights: in memory.
+        changes: the sizes from which on it runs other code, as ``width=96``; empty for one code.
     """
 
     name: str
@@ -65,6 +69,7 @@ class NetworkLayer:
     reads: tuple[StoredTensor, ...]
     results: tuple[StoredTensor, ...]
     weights: tuple[StoredTensor, ...]
+    changes: str = ""
 
     @property
     def traffic(self) -> int:
@@ -128,6 +133,10 @@ class Network:
     def to_json(self) -> dict[str, Any]:
         """The network as JSON data, with keys in a fixed order."""
         data: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        for layer in data["layers"]:
+            # Few layers change their code.
+            if not layer["changes"]:
+                del layer["changes"]
         return data
 
     @staticmethod
@@ -163,8 +172,14 @@ def network_of(graph: LayerGraph, variants: Mapping[str, Variant], device: str) 
     def place(ref: ValueRef) -> tuple[int, int]:
         return (NETWORK_INPUT if ref.source is None else positions[ref.source]), ref.index
 
+    symbols = symbols_in(dim for value in graph.inputs for dim in value.type.dims or ())
+    changes = {threshold.layer: threshold.text for threshold in thresholds_of(graph, variants, symbols)}
     layers = tuple(
-        _layer(layer, tuple(map(place, layer.inputs)), variants.get(layer.name), device) for layer in graph.layers
+        replace(
+            _layer(layer, tuple(map(place, layer.inputs)), variants.get(layer.name), device),
+            changes=changes.get(layer.name, ""),
+        )
+        for layer in graph.layers
     )
     outputs = tuple(place(output.source) for output in graph.outputs if output.source is not None)
     return Network(layers, len(graph.inputs), outputs)

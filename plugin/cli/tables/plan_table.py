@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from sartor.cli.tables.compile_summary import UNSPLIT_MODEL, proof
 from sartor.runtime.driver.counts import find_cuts, shown_outputs
 from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.manifest import Manifest
+from sartor.tuning.records.network import Network
 from sartor.tuning.records.plan import AdaptChoice, LayerChoice, Plan
 
 
@@ -30,6 +32,7 @@ def module_rows(manifest: Manifest, plan: Plan) -> list[tuple[str, str]]:
         ("bound inputs", "\n".join(f"{_spec(value.spec)} = {value.text}" for value in manifest.bound)),
         ("outputs", "\n".join(_outputs(manifest.outputs))),
         ("any size", "\n".join(map(str, manifest.sizes))),
+        ("other code from", "\n".join(changes_of(manifest))),
         ("entry", manifest.entry),
         ("states", "\n".join(manifest.described_states)),
         ("entry that keeps states", manifest.stateful_signature.entry if manifest.states else ""),
@@ -55,6 +58,13 @@ def _successor_facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("layers that they compute otherwise", str(others)),
         ("weights that only they read", f"{manifest.successor['weight_bytes'] / 2**20:.2f} MiB"),
     ]
+
+
+def changes_of(manifest: Manifest) -> list[str]:
+    """The sizes from which on layers run other code, each with the number of these layers."""
+    network = Network.from_json(manifest.network, "the network in the manifest") if manifest.network else None
+    counts = Counter(layer.changes for layer in network.layers if layer.changes) if network else {}
+    return [f"{sizes} ({count} {'layers' if count > 1 else 'layer'})" for sizes, count in counts.items()]
 
 
 def file_rows(manifest: Manifest) -> list[tuple[str, str]]:

@@ -42,6 +42,7 @@ function layerDetails(layer) {
     layer.operations ? term("operations", `${count(layer.operations)}, ${rate(layer.rate)}`) : [],
     known(layer.share) ? term("of the peak", percent(layer.share)) : [],
     known(layer.traffic) ? term("reads and writes", `${bytes(layer.traffic)}${layer.intensity ? `, ${digits(layer.intensity)} operations per byte` : ""}`) : [],
+    known(layer.changes) ? term("runs other code from", layer.changes) : [],
     known(layer.live) ? term("live memory", `${bytes(layer.live)} of activations`) : [],
     known(layer.rounding) ? term("rounding", `causes ${small(layer.rounding)} of the outputs' error`) : [],
     known(layer.saved) ? term("saves", `${ms(layer.saved)} against the model's own type`) : [],

@@ -11,6 +11,7 @@ from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import F32, Task, TensorType
 from sartor.codegen.ir.packing import Beside, Packing, Reshape, Transpose
 from sartor.codegen.ir.sizes.dims import Symbol
+from sartor.codegen.ir.thresholds import thresholds_of
 from sartor.codegen.ir.variants.routine import Parameters, Variant, integer, variant_of
 from sartor.codegen.kernels.open_sizes.costs import FEW, LEAST, MANY
 from sartor.codegen.kernels.open_sizes.open_convolution import OpenConvolution
@@ -18,7 +19,7 @@ from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
 from sartor.codegen.routines.open_sizes.versions import OpenVersions
 from sartor.codegen.routines.open_sizes.winograd import SMALL_SIDES, OpenWinogradKernel
 from sartor.frontend.imported_model import ImportedModel
-from sartor.open_sizes.thresholds import thresholds_of
+from sartor.tuning.records.network import Network, network_of
 from tests.dialect_passes.test_open_images import BATCH, HEIGHT, WIDTH, Fused, fused, shape_of, wrong_sizes
 from tests.dialect_passes.test_opening import TARGET, opened
 from tests.open_models import named, saved
@@ -117,7 +118,8 @@ def test_sizes_on_both_sides_of_a_threshold_are_a_step_apart(tmp_path: Path) -> 
     )
     assert np.prod(below) < LEAST_PLACES <= np.prod(first)
     assert sum(np.subtract(first, below)) == 1
-    assert "runs other code from" in str(threshold)
+    network_told = Network.from_json(network_of(found.graph, found.code, "cpu").to_json(), "the module")
+    assert [layer.changes for layer in network_told.layers if layer.changes] == [threshold.text]
 
 
 def test_a_threshold_beyond_all_sizes_is_none(tmp_path: Path) -> None:
