@@ -15,7 +15,7 @@ from functools import partial
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Dim, Extent, Product, Symbol
-from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError
 from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, defining_op, nested, used_values
@@ -223,8 +223,9 @@ class _Opened:
         """A float that is a size, as what a mean divides by, or a power of one, as what scales scores of attention.
 
         Raises:
-            ValueError: if it follows from sizes in another way.
+            ValueError: if it follows from sizes in another way, or in several, which is a ``SeveralFitError``.
         """
+        several: SeveralFitError | None = None
         if one.is_integer() and other.is_integer():
             return self._float(self._amount(int(one), int(other)), kind)
         for power in POWERS:
@@ -233,8 +234,12 @@ class _Opened:
                 continue
             try:
                 return self._powered(self._amount(first, second), power, kind)
+            except SeveralFitError as error:
+                several = several or error
             except RejectionError:
                 continue
+        if several is not None:
+            raise several
         raise ValueError(f"it computes with a number that is {one:g} or {other:g}, depending on sizes")
 
     def _float(self, size: ir.Value, kind: ir.Type) -> ir.Value:

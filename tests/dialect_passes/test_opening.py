@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto
 
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import LayerKind, Task
+from sartor.codegen.ir.layer import F32, LayerKind, Task, TensorType
 from sartor.codegen.ir.sizes.dims import Symbol
-from sartor.codegen.ir.sizes.fit import Fit
+from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Variant, variant_of
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
@@ -372,6 +372,34 @@ def test_a_layer_with_other_weights_for_other_sizes_is_refused(tmp_path: Path) -
     fewer = replace(other.graph, layers=tuple(layers))
     with pytest.raises(UnsupportedModelError, match="it has other weights for other sizes"):
         open_graph((one.graph, one.weights), (fewer, other.weights), Fit((ROWS,), (31,)))
+
+
+@pytest.mark.parametrize(("one", "other"), [(30.0, 15.0), (30.0**-0.5, 15.0**-0.5), (30.0**0.5, 15.0**0.5)])
+def test_numbers_that_several_sizes_may_be_are_told_from_those_that_none_is(one: float, other: float) -> None:
+    """An import that cannot tell what a number is says nothing against what others told."""
+    halves = Fit((Symbol("a", 1, 6), Symbol("b", 1, 10)), (3, 5))
+    with pytest.raises(SeveralFitError, match=r"5 \* a or 3 \* b"):
+        open_body(_scaled(one), _scaled(other), halves)
+    with pytest.raises(ValueError, match="depending on sizes|no product") as refused:
+        open_body(_scaled(one), _scaled(1.1 * other), halves)
+    assert not isinstance(refused.value, SeveralFitError)
+
+
+def _scaled(number: float) -> Task:
+    """Four numbers times another one."""
+    kind = TensorType((4,), F32)
+    body = f"""util.func public @layer(%x: {kind}) -> {kind} {{
+  %number = arith.constant {number:.9e} : f32
+  %empty = tensor.empty() : {kind}
+  %y = linalg.generic {{indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+      iterator_types = ["parallel"]}} ins(%x : {kind}) outs(%empty : {kind}) {{
+  ^bb0(%in: f32, %out: f32):
+    %product = arith.mulf %in, %number : f32
+    linalg.yield %product : f32
+  }} -> {kind}
+  util.return %y : {kind}
+}}"""
+    return Task("scaled", LayerKind.TOLERANT, body, (kind,), (), (kind,))
 
 
 def test_code_that_differs_in_more_than_sizes_is_refused(tmp_path: Path) -> None:
