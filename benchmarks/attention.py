@@ -55,10 +55,7 @@ def show(
     print("| heads | keys | ms | the same nodes | MultiHeadAttention | working MiB | scores MiB |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for count, depth in (map(int, sizes.split("x")) for sizes in heads.split(",")):
-        models = [
-            saved_model(attention(count, depth, is_one=is_one), folder, count, depth, is_one)
-            for is_one in (False, True)
-        ]
+        models = [saved_model(folder, count, depth, is_one=is_one) for is_one in (False, True)]
         module = _compiled(models[0], options or ())
         peers = [OnnxRuntimeReference(model, threads=threads, is_timed=True) for model in models]
         with Session(module, threads=threads) as session:
@@ -119,9 +116,12 @@ def working_bytes(module: Path, feeds: Mapping[str, Array], output: Array) -> in
     return allocated.peak - allocated.loaded - passed
 
 
-def saved_model(model: onnx.ModelProto, folder: Path, heads: int, depth: int, is_one: bool) -> Path:
-    """The path of a model, which is written there."""
-    path = folder / f"{heads}x{depth}{'.operator' if is_one else ''}.onnx"
+def saved_model(folder: Path, heads: int, depth: int, *, is_one: bool) -> Path:
+    """The path of attention, which is written there."""
+    model, path = (
+        attention(heads, depth, is_one=is_one),
+        folder / f"{heads}x{depth}{'.operator' if is_one else ''}.onnx",
+    )
     if is_one:
         model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     onnx.save(model, path)

@@ -124,7 +124,7 @@ class _Side:
     def distance(self, sizes: Sizes) -> float:
         """How many times as many places other sizes have, as a logarithm; the most if the layer runs other code."""
         places = self.threshold.places
-        count, here, first = (_at(places, each) for each in (sizes, self.sizes, self.threshold.first))
+        count, here, first = (_at(places, named) for named in (sizes, self.sizes, self.threshold.first))
         return abs(math.log(max(1, count) / max(1, here))) if (count >= first) == self.is_first else _FAR
 
 
