@@ -1,4 +1,5 @@
-"""Sizes that windows make: of a convolution or pooling the number of windows that fit into its padded operand.
+"""Sizes that windows make: of a convolution or pooling the number of windows that fit into its padded operand, and of a
+slice with a stride the number of elements that it takes.
 
 Two values do not tell whether half of an odd size was rounded up or down, but the window, its stride and the operand's
 size do.
@@ -18,8 +19,8 @@ from sartor.codegen.mlir.operations import body_of, indexing_maps, loop_sizes
 from sartor.codegen.mlir.snippet import tensor_parts
 
 _GENERALIZE = "builtin.module(util.func(linalg-generalize-named-ops))"
-# Named ops with windows, maps of generic ones, and pads.
-_WINDOWS = re.compile(r"linalg\.(conv|depthwise|pooling)|tensor\.pad|d\d+( \* \d+)? \+ d\d+")
+# Named ops with windows, maps of generic ones, pads, and slices.
+_WINDOWS = re.compile(r"linalg\.(conv|depthwise|pooling)|tensor\.(pad|extract_slice)|d\d+( \* \d+)? \+ d\d+")
 
 
 def knowing_windows(one: Task, other: Task, fit: Fit) -> Fit:
@@ -43,7 +44,25 @@ def knowing_windows(one: Task, other: Task, fit: Fit) -> Fit:
                 fit = fit.knowing(_window_counts(op, twin, fit))
             elif op.name == twin.name == "tensor.pad":
                 fit = fit.knowing(_padded(op, twin, fit))
+            elif op.name == twin.name == "tensor.extract_slice":
+                fit = fit.knowing(_strided(op, twin, fit))
     return fit
+
+
+def _strided(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[Extent]:
+    """The sizes of a slice that leaves elements out between those that it takes."""
+    offsets, sizes, strides = (
+        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "sizes", "strides")
+    )
+    others = list(ir.DenseI64ArrayAttr(twin.attributes["static_sizes"]))
+    one, other = (tensor_parts(op_of_pair.operands[0])[0] for op_of_pair in (op, twin))
+    extents = _extents(one, other, fit)
+    for extent, offset, stride, *pair in zip(extents, offsets, strides, sizes, others, strict=True):
+        if extent is None or stride < 2 or not 0 <= offset < stride:
+            continue
+        counted = extent.plus(stride - 1 - offset).over(stride)
+        if [counted.most, counted.at(fit.twin_sizes)] == pair:
+            yield counted
 
 
 def _padded(op: ir.Operation, twin: ir.Operation, fit: Fit) -> Iterator[Extent]:

@@ -99,7 +99,21 @@ def import_open(
     others = [others[0], others[-1]]
     networks = [(other.graph, other.weights) for other in (one, *others)]
     job = {"networks": networks, "fits": fits, "path": bench.directory / "opened.bin"}
-    graph, weights, unknown = call(bench.pool, opened_graph, job, "opening the model's sizes")
+    try:
+        graph, weights, unknown = call(bench.pool, opened_graph, job, "opening the model's sizes")
+    except UnsupportedModelError as error:
+        distant = Fit.of_distant(dims.symbols)
+        if distant == fits[0]:
+            raise
+        # Parts of sizes that are near each other may be equal, and then seem to be constant.
+        twins[0] = distant.twin_sizes
+        (others[0],) = import_sizes(path, twins[:1], dims, config, bench, simplifies=one.is_simplified)
+        networks[1] = (others[0].graph, others[0].weights)
+        job = {**job, "networks": networks, "fits": (distant, fits[1])}
+        try:
+            graph, weights, unknown = call(bench.pool, opened_graph, job, "opening the model's sizes")
+        except UnsupportedModelError:
+            raise error from None
     if unknown:
         _LOG.warning(
             "%d of %d layers are others where sizes are small, as '%s': only the runs at several sizes check what they "

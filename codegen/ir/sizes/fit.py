@@ -22,6 +22,8 @@ from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Count, Dim, Extent, Symbol, adjacent_counts, count_of, sum_of, symbols_in
 
 _MOST_OFFSET = 64
+# So many steps are an eighth of a size apart by several, whatever is rounded.
+_DISTANT = 24
 _MOST_FACTORS = 2
 _MOST_TERMS = 3
 # Known sizes and symbols of which sums are looked for.
@@ -55,6 +57,11 @@ class Fit:
     def of(symbols: Sequence[Symbol]) -> Fit:
         """The fit by sizes that distinguish what follows from them."""
         return Fit(tuple(symbols), tuple(twin_sizes(symbols)))
+
+    @staticmethod
+    def of_distant(symbols: Sequence[Symbol]) -> Fit:
+        """As ``of``, by sizes of which parts, too, are others: a quarter of 2,999 is that of 3,000, rounded up."""
+        return Fit(tuple(symbols), tuple(twin_sizes(symbols, _DISTANT)))
 
     @staticmethod
     def of_small(symbols: Sequence[Symbol]) -> Fit:
@@ -239,17 +246,19 @@ def _not_negative(dim: Dim) -> Dim:
     return dim
 
 
-def twin_sizes(symbols: Sequence[Symbol]) -> list[int]:
+def twin_sizes(symbols: Sequence[Symbol], distance: int = 1) -> list[int]:
     """Sizes for a second import: primes times what each symbol is a multiple of, all of them different, and differently
     far from the largest sizes.
 
     They are just below the largest size, as a model may have tables of that length, and above it where that leaves less
-    than three, as code for sizes of one leaves dimensions out.
+    than three, as code for sizes of one leaves dimensions out. Those of large ranges are at least so many multiples
+    below.
     """
     taken = {symbol.most for symbol in symbols}
     sizes: list[int] = []
     for symbol in symbols:
-        below = range(symbol.most // symbol.multiple - 1, 2, -1)
+        count = symbol.most // symbol.multiple
+        below = range(count - (distance if count > 2 * distance else 1), 2, -1)
         above = itertools.count(max(3, symbol.most // symbol.multiple + 1))
         known = [*zip(symbols, sizes, strict=False)]
         distances = {symbol.most - size for symbol, size in known}

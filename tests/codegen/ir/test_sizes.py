@@ -270,3 +270,10 @@ def test_rounded_sizes_are_no_terms_of_a_sum() -> None:
 def test_a_token_that_is_joined_to_a_sequence_is_no_multiple_of_a_batch_with_an_offset() -> None:
     symbols = Symbol("batch", 1, 8), Symbol("length", 1, 67)
     assert Fit(symbols, (7, 61)).dim(68, 62) == Extent(symbols[1:]).plus(1)
+
+
+def test_distant_sizes_have_other_parts() -> None:
+    symbols = Symbol("frames", 100, 3000), Symbol("batch", 1, 8), Symbol("side", 32, 3200, 32)
+    frames, batch, side = Fit.of_distant(symbols).twin
+    assert (frames, batch, side) == (2971, 7, 73 * 32)
+    assert -(-frames // 8) != 3000 // 8
