@@ -138,11 +138,13 @@ def _forward(draw: _Drawing, x: Rows) -> Rows:
 def _reduced(draw: _Drawing, x: Rows) -> Rows:
     """Rows scaled by what is computed of all of them."""
     kind = draw.pick("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSum")
-    if kind == "ReduceMax" or kind == "ReduceMin":
-        y = draw.op(kind, x.name, draw.numbers(1))
-    else:
-        y = draw.op("Tanh", draw.op(kind, x.name, draw.numbers(*draw.pick([1], [1, 2], [0]))))
-    return _counted(x, int, draw.op("Mul", x.name, y))
+    if kind in {"ReduceMax", "ReduceMin"}:
+        return _counted(x, int, draw.op("Mul", x.name, draw.op(kind, x.name, draw.numbers(1))))
+    y = draw.op(kind, x.name, draw.numbers(*draw.pick([1], [1, 2], [0])))
+    if kind == "ReduceSum":
+        # What is left of a sum of many that cancel is rounding, which nothing should enlarge.
+        y = draw.op("Mul", y, draw.hold(1e-2))
+    return _counted(x, int, draw.op("Mul", x.name, draw.op("Tanh", y)))
 
 
 def _softmax(draw: _Drawing, x: Rows) -> Rows:

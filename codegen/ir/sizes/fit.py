@@ -102,7 +102,7 @@ class Fit:
         Raises:
             RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``, or it may be below zero.
         """
-        likely = (self._known, self._multiples, self._together)
+        likely = (self._known, self._multiples, self._multiples_of_known, self._together)
         # A token that is joined to a sequence has one more, and a multiple of a batch may be equal with an offset.
         guessed = (self._whole_shifted, self._whole_sums, self._shifted, self._sums)
         return _not_negative(self._first(one, other, (*likely, *guessed)))
@@ -114,7 +114,7 @@ class Fit:
         Raises:
             RejectionError: if no formula fits, or several do, which is a ``SeveralFitError``.
         """
-        likely = (self._known, self._multiples, self._lasts, self._together)
+        likely = (self._known, self._multiples, self._multiples_of_known, self._lasts, self._together)
         return self._first(one, other, (*likely, self._shifted, self._sums))
 
     def amount(self, one: int, other: int) -> Count:
@@ -160,6 +160,15 @@ class Fit:
             factor, rest = divmod(one, most)
             if factor and not rest and factor * twin == other:
                 yield Extent.of(part.symbols, part.factor * factor, 0, part.divisor)
+
+    def _multiples_of_known(self, one: int, other: int) -> Iterator[Extent]:
+        """The multiples of known sizes with an offset, as of rows behind a token that are joined with themselves."""
+        shifted = (extent for extent in self.known if extent.offset and extent.divisor == 1)
+        for part in filter(self._is_told, shifted):
+            most, twin = self._values(part)
+            factor, rest = divmod(one, most) if most else (0, 1)
+            if factor > 1 and not rest and factor * twin == other:
+                yield Extent.of(part.symbols, part.factor * factor, part.offset * factor)
 
     def _lasts(self, one: int, other: int) -> Iterator[Extent]:
         """One less than a known size, or else than a product."""

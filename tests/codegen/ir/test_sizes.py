@@ -277,3 +277,10 @@ def test_distant_sizes_have_other_parts() -> None:
     frames, batch, side = Fit.of_distant(symbols).twin
     assert (frames, batch, side) == (2971, 7, 73 * 32)
     assert -(-frames // 8) != 3000 // 8
+
+
+def test_a_multiple_of_a_known_size_with_an_offset_is_no_multiple_of_another_with_one() -> None:
+    batch, length = Symbol("batch", 1, 8), Symbol("length", 1, 67)
+    more = Extent((length,)).plus(1)
+    fit = Fit((batch, length), (7, 61)).knowing([Extent((batch,)), more])
+    assert fit.dim(136, 124) == Extent((length,), 2, 2)
