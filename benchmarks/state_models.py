@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from benchmarks.networks.streams import enhancer_stream, vad_stream
-from benchmarks.networks.vits import vits_text, vits_voice
+from benchmarks.networks.vits import vits, vits_text, vits_voice
 from benchmarks.networks.whisper import whisper_decoder, whisper_encoder
 
 _F32, _F16, _I32, _I64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64
@@ -293,6 +293,7 @@ STATE_MODELS: Mapping[str, Callable[[], ModelProto]] = {
     "beam_reorder": reordered,
     "vad_stream": vad_stream,
     "enhancer_stream": enhancer_stream,
+    "vits": vits,
     "vits_text": vits_text,
     "vits_voice": vits_voice,
     "whisper_encoder": whisper_encoder,

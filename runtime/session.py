@@ -376,4 +376,4 @@ def _noise_source(manifest: Manifest | None, seed: int | None) -> NoiseSource | 
         return None
     from sartor.runtime.driver.noise import NoiseSource
 
-    return NoiseSource(manifest.noise, seed)
+    return NoiseSource(manifest.noise, seed, manifest.sizes)

@@ -11,8 +11,9 @@ from sartor.codegen.ir.block_packing import InBlocks, rounded_name
 from sartor.codegen.ir.layer import Layer, TensorType, ValueRef
 from sartor.codegen.ir.packing import Packing
 from sartor.codegen.ir.schema import RANGE, Schema, physical_types
+from sartor.codegen.ir.sizes.dims import symbols_in
 from sartor.codegen.linking.adapts import AdaptKind
-from sartor.codegen.linking.functions.entries import Entry, Port
+from sartor.codegen.linking.functions.entries import Entry, Length, Port
 from sartor.codegen.linking.functions.open_sizes import OpenSizes
 from sartor.codegen.linking.pieces import Piece, Stitching
 from sartor.codegen.linking.weights.parameters import Make, Parameters
@@ -21,18 +22,22 @@ from sartor.codegen.mlir.dispatches import DispatchCode
 
 @dataclass
 class _Body:
-    """Lines of an entry function while it is written."""
+    """Lines of an entry function while it is written.
+
+    ``unknown`` is what code takes in place of a size that is computed later; it does not read it.
+    """
 
     entry: Entry
     sizes: OpenSizes
     lines: list[str] = field(default_factory=list)
     values: dict[tuple[ValueRef, Schema], str] = field(default_factory=dict)
     loaded: set[str] = field(default_factory=set)
+    unknown: str = ""
 
     def call(self, piece: Piece, arguments: list[tuple[str, TensorType]], results: list[TensorType]) -> list[str]:
         """Call a piece; returns the names of its results."""
         name = f"%v{len(self.lines)}"
-        sizes = self.sizes.values(piece.implementation.symbols)
+        sizes = self.sizes.values(piece.implementation.symbols, self.unknown)
         operands = ", ".join([*(value for value, _ in arguments), *sizes])
         types = ", ".join([*(str(tensor) for _, tensor in arguments), *["index"] * len(sizes)])
         count = f":{len(results)}" if len(results) > 1 else ""
@@ -90,10 +95,48 @@ class Writer:
         self._body = _Body(entry, OpenSizes(entry))
         self._ports = {port.ref: (index, port) for index, port in enumerate(entry.inputs)}
         self._layers = {layer.name: layer for layer in entry.layers}
-        for layer in entry.layers:
+        first = [] if entry.length is None else self._computing(entry.length)
+        for layer in first:
             self._layer(layer)
+        if entry.length is not None:
+            self._compute(entry.length)
+        written = {layer.name for layer in first}
+        for layer in entry.layers:
+            if layer.name not in written:
+                self._layer(layer)
         returned = tuple(self._returned(port) for port in entry.outputs)
         return Written(tuple(self._body.lines), returned)
+
+    def _computing(self, length: Length) -> list[Layer]:
+        """The layers that compute a size, in order, before which no others run.
+
+        Raises:
+            ValueError: if one of them has values of that size.
+        """
+        needed = set[str]()
+        pending = [length.value.ref]
+        while pending:
+            ref = pending.pop()
+            if ref is not None and ref.source is not None and ref.source not in needed:
+                needed.add(ref.source)
+                pending += self._layers[ref.source].inputs
+        layers = [layer for layer in self._body.entry.layers if layer.name in needed]
+        for layer in layers:
+            tensors = (*layer.task.inputs, *layer.task.results)
+            if length.symbol in symbols_in(dim for tensor in tensors for dim in tensor.open_dims):
+                raise ValueError(f"'{layer.name}' has the size {length.symbol}, and computes it")
+        self._body.unknown = f"%unknown_{len(layers)}"
+        self._body.lines.append(f"{self._body.unknown} = arith.constant {length.symbol.least} : index")
+        return layers
+
+    def _compute(self, length: Length) -> None:
+        """Read a size that was computed."""
+        value = self._returned(length.value)
+        self._body.unknown = ""
+        cuts = self._stitching.cuts
+        self._used |= {piece.symbol: piece.code for piece in cuts.values()}
+        symbols = {name: piece.symbol for name, piece in cuts.items()}
+        self._body.lines += self._body.sizes.computed(value, length, symbols)
 
     def _returned(self, output: Port) -> str:
         if output.constant is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sartor.codegen.ir.layer import ValueRef
+from sartor.codegen.ir.sizes.computed import ComputedSize
 from sartor.codegen.ir.states import CachePair, StatePair
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.adapts import AdaptKind
@@ -37,6 +38,8 @@ class Stitching:
         only_bound: whether entries have no other function than the one that writes into given buffers.
         states: inputs and outputs that are the same storage across calls; only one entry may have any.
         caches: the same of caches that grow; then there are no states.
+        cuts: the piece that cuts an input to a computed size, by the input's name.
+        computed: a size that the network computes itself; None if callers choose all. Then there are no states.
     """
 
     entries: tuple[Entry, ...]
@@ -47,3 +50,5 @@ class Stitching:
     only_bound: bool = False
     states: tuple[StatePair, ...] = ()
     caches: tuple[CachePair, ...] = ()
+    cuts: Mapping[str, Piece] = field(default_factory=dict)
+    computed: ComputedSize | None = None

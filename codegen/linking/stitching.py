@@ -87,7 +87,9 @@ def _write(stitching: Stitching, target: Target, parameters: Parameters, manifes
     carried = [manifest, *[""] * (len(stitching.entries) - 1)]
     is_whole = len(stitching.entries) == 1
     functions = []
-    for entry, text in zip(stitching.entries, carried, strict=True):
+    computed = stitching.computed
+    entries = [entry if computed is None else entry.computing(computed) for entry in stitching.entries]
+    for entry, text in zip(entries, carried, strict=True):
         written = writer.entry(entry)
         if stitching.only_bound:
             functions.append(bound_function(entry, written.lines, written.returned))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onnx import ModelProto, helper
 
+from sartor.comparison.known_length import at_length
 from sartor.errors import SartorError, UsageError
 from sartor.onnx_model.graphs.graph import GraphEditor
 from sartor.onnx_model.graphs.held_data import serialised
@@ -23,7 +24,7 @@ from sartor.reference.sample_styles import dependent_outputs, silent_outputs
 from sartor.reference.tie_spread import TIE_SAMPLES, rounds, tie_spread
 from sartor.reference.tied_codes import coded_outputs
 from sartor.reference.tolerance import has_half_precision, tolerance
-from sartor.runtime.driver.bound_input import Bindings, BoundInput
+from sartor.runtime.driver.bound_input import Bindings, BoundInput, bound_feeds
 from sartor.runtime.driver.signature import Array, Signature
 from sartor.tuning.workers.calls import call
 from sartor.tuning.workers.pool import WorkerPool
@@ -160,7 +161,9 @@ def _answer(question: Question) -> Answer:
     shapes = bound_shapes(model, question.signature, bindings)
     names, dependent = tuple(value.name for value in model.graph.output), dependent_outputs(model)
     is_rounding = rounds(model)
-    prepared = prepare(model, shapes, bindings=bindings, widens=question.widens).model
+    known = at_length(model, feeds, shapes, bound_feeds(question.bound))
+    feeds = known.feeds
+    prepared = prepare(known.model, known.shapes, bindings=bindings, widens=question.widens).model
     asked, coded = without_weights(prepared), coded_outputs(prepared)
     take_out_quantisation(prepared)
     expectation = Expectation(

@@ -10,6 +10,7 @@ import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import NetworkValue, ValueRef
+from sartor.codegen.ir.sizes.computed import ComputedSize
 from sartor.codegen.mlir.machine import Flags, Machine
 from sartor.reference.random_inputs import USUAL, Style
 from sartor.reference.sample_styles import NO_DOUBTS, Doubts
@@ -95,6 +96,8 @@ class ImportedModel:
         is_simplified: whether onnxslim simplified it, which it was not asked to, or failed to, if it did not.
         origin: how it was imported; None if that is not to be kept.
         open_inputs: inputs of the network of any size that it is with some sizes; empty for any other.
+        computed: a size that modules compute themselves, which callers neither give nor get; None while plans are
+            selected, and for models without such a size.
     """
 
     path: Path
@@ -129,3 +132,4 @@ class ImportedModel:
     is_simplified: bool = True
     origin: Origin | None = None
     open_inputs: tuple[NetworkValue, ...] = ()
+    computed: ComputedSize | None = None

@@ -21,14 +21,17 @@ from sartor.onnx_model.states.cut_caches import CutModel
 from sartor.onnx_model.states.open_positions import POSITIONS
 from sartor.open_sizes.caches import CutFile, cut_file, open_file
 from sartor.open_sizes.calls import CallLog
+from sartor.open_sizes.computed_lengths import LengthModel, length_file
 from sartor.open_sizes.importing import OpenImport, check_open, import_open
-from sartor.open_sizes.plans import judge_of, replayed_net, tuned_plans
+from sartor.open_sizes.length_check import LengthRunner
+from sartor.open_sizes.plans import checked, judge_of, replayed_net, tuned_plans
 from sartor.open_sizes.prompts import CheckedPlan, judged_file, sees_no_later_tokens
 from sartor.open_sizes.sized_nets import SizedNets
 from sartor.planning.recipe import Recipe
 from sartor.planning.recorded_recipe import check_plan, precision_of
 from sartor.policies import Precision, StatePolicy
 from sartor.precision.permitted_rounding import heeding_permissions
+from sartor.profiling.builder import Builder
 from sartor.profiling.cache_check import CachingModel
 from sartor.profiling.compilation.bench import Bench
 from sartor.profiling.compilation.candidacy import Candidacy
@@ -147,6 +150,8 @@ def compile_open(
         bench = Bench(pool, directory, store, time, progress)
         open_model, config, cut = opened_model(model, output, replace(opened, base=config), bench, publication.others)
         sources = cut.cut.sources if cut is not None else opened.sources or tuple(map(str, open_model.symbols))
+        if open_model.length is not None:
+            sources = open_model.length.sources(opened.sources, open_model.symbols)
         making = _Making(open_model, config, bench, output, publication, sources)
         # Further sizes are imported where they are checked.
         with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
@@ -173,26 +178,50 @@ def opened_model(
     Returns:
         The model, the settings for what was imported, and its file without caches, if it has some.
     """
-    config, cut = opened.base, _cut(model, opened, bench)
+    config, length = opened.base, _length(model, opened, bench)
+    cut = _cut(model, opened, bench) if length is None else None
     if cut is not None:
         check_files(model, output, config, others, cut.external)
         if config.calibration is not None:
             raise UsageError("--calibration gives samples of single calls, and the model has caches; leave it out")
         source, shapes = cut.path, cut.cut.shapes
         config = replace(config, states=(), finds_states=False, shapes={})
+    elif length is not None:
+        check_files(model, output, config, others, length.file.external)
+        source, shapes = length.file.path, length.shapes
+        config = replace(config.without_states("of a length that is computed"), shapes={})
     else:
         source, shapes = model, opened.shapes
         config = config.without_states("for any size")
-    network = _imported(source, shapes, cut, config, bench, opened.log)
+    ranges = None if length is None else {length.file.cut.symbol: length.bounds}
+    network = _imported(source, shapes, cut, config, bench, opened.log, ranges)
+    network = replace(network, length=length)
     check_open(network.model)
     check_files(model, output, config, others, network.model.external)
     return network, config, cut
 
 
+def _length(model: Path, opened: OpenConfig, bench: Bench) -> LengthModel | None:
+    """The model without the length that it computes; None if it computes none."""
+    folder = bench.directory / "length"
+    folder.mkdir(exist_ok=True)
+    made = call(bench.pool, length_file, {"path": model, "directory": folder}, f"reading '{model}'")
+    if made.file is None:
+        return None
+    given = opened.shapes if opened.given is None else opened.given
+    return LengthModel.of(made.file, opened.shapes, given)
+
+
 def _imported(
-    path: Path, shapes: OpenShapes, cut: CutFile | None, config: CompileConfig, bench: Bench, log: CallLog | None
+    path: Path,
+    shapes: OpenShapes,
+    cut: CutFile | None,
+    config: CompileConfig,
+    bench: Bench,
+    log: CallLog | None,
+    ranges: Mapping[str, SizeRange] | None = None,
 ) -> OpenImport:
-    ranges = None if cut is None else cut.cut.ranges
+    ranges = ranges if cut is None else cut.cut.ranges
     try:
         return import_open(path, shapes, config, bench, log, ranges)
     except UnsupportedModelError as error:
@@ -419,11 +448,23 @@ class _Making:
 
         def publish(recipe: Recipe) -> NetRun:
             judges[recipe.digest] = judge = self._judge(recipe, runner)
-            return Publisher(tuned.builder, judge, self.output, self.publication).publish(recipe)
+            return self._publish(recipe, tuned.builder, judge)
 
         refined, run = publish_best(tuned.refined, tuned.refiner, publish)
         made = self._tuned_artifact(candidacy, refined, run, judges[refined.recipe.digest])
         return self._telling(replace(made, pareto=tuned.pareto), refined.recipe)
+
+    def _publish(self, recipe: Recipe, builder: Builder, judge: SizedNets) -> NetRun:
+        """Publish the file of a plan if it is right; of a model that computes a length, the file that does so, if one
+        that is given the length is right as well."""
+        length = self.opened.length
+        if length is None:
+            return Publisher(builder, judge, self.output, self.publication).publish(recipe)
+        run = checked(recipe, judge)
+        if run.status is not Status.OK:
+            return run
+        runner = LengthRunner.of(length, judge, run, self.bench)
+        return Publisher(runner.builder, runner, self.output, self.publication).publish(recipe)
 
     def _judge(self, recipe: Recipe, runner: SizedNets) -> SizedNets:
         """What checks the file of a plan, whose layers may change their code with the size."""
@@ -464,7 +505,7 @@ class _Making:
         """
         open_model, runner = replayed_net(plan, self.opened, self.config, self.bench, self.cached)
         runner = self._judge(open_model.recipe, runner)
-        run = Publisher(runner.builder, runner, self.output, self.publication).publish(open_model.recipe)
+        run = self._publish(open_model.recipe, runner.builder, runner)
         if run.status is not Status.OK:
             raise refusal([run], runner.budget)
         made = replace(self._artifact(plan, run, runner), rejections=open_model.candidates.rejections)

@@ -24,6 +24,7 @@ from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_networks
 from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
+from sartor.open_sizes.computed_lengths import LengthModel
 from sartor.open_sizes.rounded_windows import RoundedFile, rounded_file
 from sartor.open_sizes.same_pads import check_multiples, needed_multiples
 from sartor.open_sizes.symbols import OpenDims, declared_dims
@@ -47,12 +48,14 @@ class OpenImport:
         others: the model with the sizes of the other imports, which the first come with.
         symbols: the sizes that callers choose.
         dims: the dimensions of the inputs.
+        length: the user's model, of one that computes a length itself; None if it computes none.
     """
 
     model: ImportedModel
     others: tuple[tuple[dict[str, int], ImportedModel], ...]
     symbols: tuple[Symbol, ...]
     dims: OpenDims
+    length: LengthModel | None = None
 
     def at(self, sizes: Sizes) -> ImportedModel | None:
         """The model with these sizes, if it was imported with them beside the largest ones."""

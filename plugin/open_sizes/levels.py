@@ -53,6 +53,11 @@ def open_plan(task: PlanTask, saved: Plan | None, opened: OpenConfig) -> Made:
         check_plan(saved, config.target, config.fixed)
         config = config.for_plan(saved.threads, precision_of(saved))
     network, config, _ = opened_model(task.model, task.output, replace(opened, base=config), bench, task.others)
+    if network.length is not None:
+        raise UsageError(
+            f"{network.length.file.cut.node} computes a length: of such a model no file for several CPU levels is made "
+            "yet; name one level"
+        )
     with forgotten_if_wrong(bench.imported, KeptValues.of_imports()):
         if saved is None:
             heeding = heeding_permissions(config, network.model)

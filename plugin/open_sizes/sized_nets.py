@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sartor.codegen.ir.sizes.calls import SizedCall
 from sartor.frontend.kept_import import HashedImport
@@ -176,6 +177,12 @@ class SizedNets(NetRunner):
             worst = max(worst, run, key=_error)
         worst = self._called(build, worst)
         return replace(worst, layers=self._layers()) if worst.status is Status.OK and self.others else worst
+
+    def judged_calls(
+        self, build: Build, run: NetRun, verifying: Callable[..., Any], job: Mapping[str, object]
+    ) -> NetRun:
+        """As ``Verifier.judged_calls``, on samples of the largest sizes."""
+        return self._verifier.judged_calls(build, run, verifying, job)
 
     def _layers(self) -> str:
         """What comparing layers says, of a model that rounds to integers: these have values at fixed sizes only."""

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.digest import digest
 from sartor.codegen.ir.graph import LayerGraph
-from sartor.codegen.ir.layer import ENTRY, Layer, ValueRef
+from sartor.codegen.ir.layer import ENTRY, Layer, NetworkValue, ValueRef
 from sartor.codegen.ir.states import BEFORE
 from sartor.codegen.ir.variants.routine import Variant, dtype_of, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
@@ -20,6 +20,7 @@ from sartor.codegen.linking.names import PARAMETER_SCOPE
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.value_ranges import Values, named_ranges
 from sartor.policies import ModuleHeader, PlanPolicy
+from sartor.runtime.files.open_sizes import GivenSize
 from sartor.runtime.manifest import (
     CACHES_FORMAT,
     COUNTED_FORMAT,
@@ -118,12 +119,13 @@ class Recipe:
         code = implementations_of(self.variants)
         devices, entries = self.devices, entries_of(self.graph, code, self.home)
         segments = segments_of(entries, devices[0], self.graph.outputs) if len(devices) > 1 else ()
+        inputs, outputs = callers_values(imported)
         text = Manifest(
             model=imported.path.name,
             model_sha256=imported.sha256,
             entry=ENTRY,
-            inputs=tuple(map(value_spec, imported.graph.inputs)),
-            outputs=tuple(map(value_spec, imported.graph.outputs)),
+            inputs=tuple(map(value_spec, inputs)),
+            outputs=tuple(map(value_spec, outputs)),
             devices=devices,
             levels=tuple(header.target.of(device).architecture for device in devices),
             sartor_version=version("sartor"),
@@ -135,8 +137,8 @@ class Recipe:
             features=tuple(sorted({need for implementation in code.values() for need in implementation.needs})),
             segments=segments,
             network=network_of(self.graph, self.variants, self.home).to_json(),
-            sizes=open_sizes(imported.graph.inputs),
-            given=given_sizes(imported.graph.outputs),
+            sizes=open_sizes(inputs),
+            given=_given_sizes(imported),
             states=imported.states,
             caches=imported.caches,
             format=_format(imported),
@@ -144,12 +146,30 @@ class Recipe:
         return text.ljust(-(-len(text) // _MANIFEST_STEP) * _MANIFEST_STEP)
 
 
+def callers_values(imported: ImportedModel) -> tuple[tuple[NetworkValue, ...], tuple[NetworkValue, ...]]:
+    """The inputs and outputs that callers give and get."""
+    inputs, outputs, computed = imported.graph.inputs, imported.graph.outputs, imported.computed
+    if computed is None:
+        return inputs, outputs
+    return (
+        tuple(value for value in inputs if value.name != computed.unread),
+        tuple(value for value in outputs if value.name != computed.output),
+    )
+
+
+def _given_sizes(imported: ImportedModel) -> tuple[GivenSize, ...]:
+    """The sizes of outputs that follow from what callers choose, not from what a layer computes."""
+    computed = "" if imported.computed is None else imported.computed.name
+    sizes = given_sizes(callers_values(imported)[1])
+    return tuple(size for size in sizes if computed not in size.sizes)
+
+
 def _format(imported: ImportedModel) -> int:
     """The oldest format of manifests that describes the module."""
-    sizes = open_sizes(imported.graph.inputs)
+    sizes = open_sizes(callers_values(imported)[0])
     if any(place.besides for size in sizes for place in size.places):
         return SUMS_FORMAT
-    if given_sizes(imported.graph.outputs):
+    if _given_sizes(imported):
         return GIVEN_FORMAT
     # The newest one: none before it has offsets, whatever else the module needs.
     if any(place.offset for size in sizes for place in size.places):

@@ -319,7 +319,8 @@ class Builder:
         states = state_pairs(self.imported)
         if recipe.plan.unsplit:
             return UnsplitNetwork(self.imported.unsplit, self._stateful(states) if states else None)
-        return SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges, states, cache_pairs(self.imported))
+        caches = cache_pairs(self.imported)
+        return SplitNetwork(recipe.graph, recipe.variants, self.imported.ranges, states, caches, self.imported.computed)
 
     def _stateful(self, states: tuple[StatePair, ...]) -> StatefulCalls:
         inputs = {value.name: value.type for value in self.imported.graph.inputs}

@@ -54,24 +54,25 @@ class CallErrors:
     before_reset: int = CALLS[0]
 
     @property
-    def _worst(self) -> int:
+    def worst(self) -> int:
+        """The call with the largest error."""
         return max(range(len(self.errors)), key=lambda call: _rank(self.errors[call]))
 
     def run(self, before: NetRun) -> NetRun:
         """A right run with the largest of its own error and of the calls'."""
-        worst = self.errors[self._worst]
+        worst = self.errors[self.worst]
         if before.error is not None and _rank(worst) <= _rank(before.error):
             return before
-        return replace(before, error=worst, message=self.where[self._worst])
+        return replace(before, error=worst, message=self.where[self.worst])
 
     def is_near(self, before: NetRun) -> bool:
         """Whether errors are as those of single runs that were judged by their layers, as rounding is amplified."""
-        return before.error is not None and _rank(self.errors[self._worst]) <= _GROWN * before.error
+        return before.error is not None and _rank(self.errors[self.worst]) <= _GROWN * before.error
 
     @property
     def sentence(self) -> str:
         """Which call the largest error is of, and how it came to be."""
-        worst = self._worst
+        worst = self.worst
         begin, place = (0, "") if worst < self.before_reset else (self.before_reset, " after a reset")
         first, number = self.errors[begin], worst - begin + 1
         grows = number > 1 and first > 0 and self.errors[worst] > _GROWN * first

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sartor.errors import UsageError
 from sartor.frontend.imported_model import ImportedModel
+from sartor.onnx_model.dynamic.cut_length import LENGTH
 from sartor.reference.sample_styles import Doubts
 from sartor.samples.sample_sets import SampleSet, sample_set
 from sartor.samples.samples_job import Look, look_at, measured_on_itself, tie_spread_on
@@ -46,7 +47,8 @@ def checked_samples(imported: ImportedModel, given: Path | None, pool: WorkerPoo
 
 
 def _warn(doubts: Doubts) -> None:
-    for name in doubts.unchecked:
+    # A length is one number on each sample; calls of the whole file check it.
+    for name in (output for output in doubts.unchecked if output != LENGTH):
         _LOG.warning(
             "output '%s' is not checked: on all samples it is constant, empty, saturated or no number; "
             "give samples of what the network will see with --calibration",

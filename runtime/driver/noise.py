@@ -12,6 +12,7 @@ import numpy as np
 from sartor.errors import UsageError
 from sartor.runtime.driver.signature import Array, TensorSpec
 from sartor.runtime.files.json_fields import FieldError, Fields, number, optional, text
+from sartor.runtime.files.open_sizes import OpenSize
 
 NORMAL, UNIFORM = "normal", "uniform"
 
@@ -68,10 +69,12 @@ class NoiseSource:
     Args:
         noise: the inputs.
         seed: of all; None for each one's own, and for another in each process where the model gives none.
+        sizes: those that callers choose. One that no other input tells is the largest: of noise whose length is
+            computed the model takes as much as it needs.
     """
 
-    def __init__(self, noise: Sequence[Noise], seed: int | None) -> None:
-        self._noise = noise
+    def __init__(self, noise: Sequence[Noise], seed: int | None, sizes: Sequence[OpenSize] = ()) -> None:
+        self._noise, self._sizes = noise, sizes
         self._lock = threading.Lock()
         self._random = {
             input_of_noise.name: _generator(input_of_noise, index, seed) for index, input_of_noise in enumerate(noise)
@@ -88,8 +91,28 @@ class NoiseSource:
             return feeds
         shapes = {spec.name: spec.shape for spec in specs}
         with self._lock:
-            drawn = {noise.name: noise.draw(self._random[noise.name], _static(noise, shapes)) for noise in missing}
+            drawn = {
+                noise.name: noise.draw(self._random[noise.name], self._shape(noise.name, shapes[noise.name], feeds))
+                for noise in missing
+            }
         return {**feeds, **drawn}
+
+    def _shape(self, name: str, shape: tuple[int | None, ...], feeds: Mapping[str, Any]) -> list[int]:
+        """The shape of noise beside inputs."""
+        return [self._size(name, axis, feeds) if size is None else size for axis, size in enumerate(shape)]
+
+    def _size(self, name: str, axis: int, feeds: Mapping[str, Any]) -> int:
+        for size in self._sizes:
+            plain = [place for place in size.places if not place.besides]
+            own = next((place for place in plain if (place.input, place.axis) == (name, axis)), None)
+            if own is None:
+                continue
+            for place in plain:
+                given = getattr(feeds.get(place.input), "shape", ())
+                if place.axis < len(given):
+                    return int(given[place.axis]) - place.offset + own.offset
+            return size.most + own.offset
+        raise UsageError(f"the shape of the random numbers '{name}' is not fixed; give an array for that input")
 
 
 def _generator(noise: Noise, index: int, seed: int | None) -> np.random.Generator:
@@ -98,10 +121,3 @@ def _generator(noise: Noise, index: int, seed: int | None) -> np.random.Generato
     if noise.seed is not None:
         return np.random.default_rng([int(np.float32(noise.seed).view(np.uint32)), index])
     return np.random.default_rng()
-
-
-def _static(noise: Noise, shapes: Mapping[str, tuple[int | None, ...]]) -> list[int]:
-    sizes = [size for size in shapes[noise.name] if size is not None]
-    if len(sizes) < len(shapes[noise.name]):
-        raise UsageError(f"the shape of the random numbers '{noise.name}' is not fixed; give an array for that input")
-    return sizes

@@ -14,7 +14,7 @@ from benchmarks.by_default import Shown, app, read, row
 from benchmarks.state_models import STATE_MODELS
 
 # Networks of the zoo have tests of their own.
-_ZOO = ("vad_stream", "enhancer_stream", "vits_text", "vits_voice", "whisper_encoder", "whisper_decoder")
+_ZOO = ("vad_stream", "enhancer_stream", "vits", "vits_text", "vits_voice", "whisper_encoder", "whisper_decoder")
 
 
 def test_the_operators_are_known_to_onnx_runtime() -> None:

@@ -10,10 +10,12 @@ import numpy as np
 
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
+from sartor.codegen.ir.sizes.computed import ComputedSize
 from sartor.codegen.ir.states import CachePair, StatePair
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Variant, implementations_of
 from sartor.codegen.linking.adapts import AdaptKind
+from sartor.codegen.linking.functions.cut_inputs import cutting, symbol_of_cut
 from sartor.codegen.linking.functions.entries import Entry, devices_of, entries_of
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.overwriting import overwriting_layers, overwriting_symbol
@@ -48,7 +50,8 @@ __all__ = [
 class SplitNetwork:
     """A network of chosen variants, by layer name, with the ranges of quantised values.
 
-    Modules also have functions that keep its ``states``, or its ``caches`` that grow, between calls.
+    Modules also have functions that keep its ``states``, or its ``caches`` that grow, between calls. Callers neither
+    give nor get a ``computed`` size.
     """
 
     graph: LayerGraph
@@ -56,6 +59,7 @@ class SplitNetwork:
     ranges: Mapping[ValueRef, QuantisedRange] = field(default_factory=dict)
     states: tuple[StatePair, ...] = ()
     caches: tuple[CachePair, ...] = ()
+    computed: ComputedSize | None = None
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,8 @@ def _stitching(
     """Layers and adapts of one device, lowered, with what the network keeps between calls."""
     implementations = dict(chosen.values())
     adapts = {kind: (prefix + kind.symbol, kind.implementation()) for kind in kinds}
-    code = lower(implementations | dict(adapts.values()), target)
+    cuts = {name: (prefix + symbol_of_cut(cut), cut) for name, cut in _cuts(entries, net.computed).items()}
+    code = lower(implementations | dict(adapts.values()) | dict(cuts.values()), target)
     return Stitching(
         entries=tuple(entries),
         pieces={name: Piece(layer, implementations[layer], code[layer]) for name, (layer, _) in chosen.items()},
@@ -209,7 +214,17 @@ def _stitching(
         ranges=ranges,
         states=net.states,
         caches=net.caches,
+        cuts={name: Piece(symbol, cut, code[symbol]) for name, (symbol, cut) in cuts.items()},
+        computed=net.computed,
     )
+
+
+def _cuts(entries: Sequence[Entry], computed: ComputedSize | None) -> Mapping[str, Implementation]:
+    """What cuts inputs to a size that a network computes."""
+    if computed is None:
+        return {}
+    (entry,) = (entry.computing(computed) for entry in entries)
+    return {} if entry.length is None else cutting(entry, entry.length)
 
 
 def _chosen(net: SplitNetwork) -> dict[str, tuple[str, Implementation]]:

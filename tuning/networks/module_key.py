@@ -59,7 +59,7 @@ def _content(net: SplitNetwork | UnsplitNetwork) -> tuple[str, ...]:
         for layer, variant in sorted(net.variants.items())
     )
     ranges = (f"{ref} {value_range}" for ref, value_range in sorted(net.ranges.items(), key=str))
-    return ("split", repr(net.graph), *codes, *ranges)
+    return ("split", repr(net.graph), repr(net.computed), *codes, *ranges)
 
 
 @functools.cache

@@ -14,6 +14,8 @@ from functools import cached_property
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ENTRY, Layer, NetworkValue, TensorType, ValueRef
 from sartor.codegen.ir.schema import Schema
+from sartor.codegen.ir.sizes.computed import ComputedSize
+from sartor.codegen.ir.sizes.dims import Symbol, symbols_in
 from sartor.codegen.ir.variants.routine import Implementation
 
 Implementations = Mapping[str, Implementation]
@@ -44,6 +46,25 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Length:
+    """A size that layers of an entry compute, and others take.
+
+    Attributes:
+        symbol: that has the size.
+        value: holds it, int64[1].
+        node: what computes it, as messages name it.
+    """
+
+    symbol: Symbol
+    value: Port
+    node: str
+
+    def cuts(self, port: Port) -> bool:
+        """Whether an argument is as long as its caller likes, and cut to the size."""
+        return self.symbol in symbols_in(port.logical.open_dims)
+
+
+@dataclass(frozen=True)
 class Entry:
     """A function over layers of one device.
 
@@ -53,6 +74,7 @@ class Entry:
         layers: in execution order.
         inputs: its arguments.
         outputs: its results.
+        length: a size that it computes; None if callers choose all.
     """
 
     name: str
@@ -60,6 +82,24 @@ class Entry:
     layers: tuple[Layer, ...]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    length: Length | None = None
+
+    def computing(self, computed: ComputedSize) -> Entry:
+        """The same function as it is where it computes a size itself, which callers neither give nor get.
+
+        Raises:
+            ValueError: if it has no such size or output.
+        """
+        ports = (*self.inputs, *self.outputs)
+        symbols = symbols_in(dim for port in ports for dim in port.logical.open_dims)
+        known = {symbol.name: symbol for symbol in symbols}
+        value = next((port for port in self.outputs if port.name == computed.output), None)
+        if value is None or computed.name not in known:
+            raise ValueError(f"'{self.name}' computes no size '{computed.name}'")
+        inputs = tuple(port for port in self.inputs if port.name != computed.unread)
+        outputs = tuple(port for port in self.outputs if port is not value)
+        length = Length(known[computed.name], value, computed.node)
+        return replace(self, inputs=inputs, outputs=outputs, length=length)
 
 
 def entries_of(graph: LayerGraph, implementations: Implementations, home: str) -> tuple[Entry, ...]:

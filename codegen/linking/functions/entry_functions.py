@@ -37,7 +37,8 @@ def entry_functions(
         [
             asynchronous(f"public @{entry.name}$async", entry, lines, returned, stub_attributes(manifest)),
             synchronous(entry.name, len(entry.inputs), len(returned), manifest),
-            *([bound_function(entry, lines, returned)] if is_whole else []),
+            # Nobody can give buffers for outputs before their sizes are computed.
+            *([bound_function(entry, lines, returned)] if is_whole and entry.length is None else []),
         ]
     )
 
@@ -58,19 +59,22 @@ def asynchronous(
     types = ", ".join(str(output.type) for output in outputs)
     many = f":{len(returned)}" if len(returned) > 1 else ""
     joined = [f"%b#{index}" if many else "%b" for index in range(len(returned))]
+    imports = [*_imports(entry, sizes)]
+    before = [*sizes.lines]
     exports = [
         f"%o{index} = hal.tensor.export {name} {quoted(output.name)} : {sizes.typed(output.type)} -> !hal.buffer_view"
         for index, (name, output) in enumerate(zip(joined, outputs, strict=True))
     ]
     exported = ", ".join(f"%o{index}" for index in range(len(returned)))
-    imports = [*_imports(entry, sizes)]
     return "\n".join(
         [
             f"{with_fences(heading, len(inputs), len(outputs), attributes)} {{",
             *sizes.read(),
-            *sizes.lines,
+            *before,
             *imports,
             *lines,
+            # Of outputs, whose sizes layers may have computed.
+            *sizes.lines[len(before) :],
             f"%b{many} = hal.tensor.barrier join({', '.join(returned)} : {types}) => %signal : !hal.fence",
             *exports,
             f"util.return {exported} : {views(len(outputs))}",
@@ -173,6 +177,9 @@ def await_fence(*fences: str) -> list[str]:
 def _imports(entry: Entry, sizes: OpenSizes) -> Iterator[str]:
     """The inputs ``%t0``, …, which layers may overwrite as if they were no one else's."""
     for index, port in enumerate(entry.inputs):
+        if entry.length is not None and entry.length.cuts(port):
+            yield from sizes.given(index, port)
+            continue
         kind = sizes.typed(port.type)
         source = f"%in{index} {quoted(port.name)} : !hal.buffer_view -> {kind}"
         yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {source}"

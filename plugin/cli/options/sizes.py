@@ -33,7 +33,7 @@ def sized_inputs(
     module: Path, specs: Sequence[TensorSpec], texts: Sequence[str] | None, *, fills: bool = False
 ) -> list[TensorSpec]:
     """The inputs of a module with the sizes of ``--size``; others as they are, or where it ``fills`` them in the middle
-    of their ranges, as ratios count.
+    of their ranges, as ratios count. Of drawn noise whose length no other input tells there is as much as can be read.
 
     Raises:
         UsageError: if a text has another form, or names a dimension that the module does not have, or a size that is
@@ -44,7 +44,11 @@ def sized_inputs(
         return sized
     manifest = find_manifest(open_module(module))
     known = {size.name: size for size in manifest.sizes} if manifest is not None else {}
-    usual = {name: _middle(size) for name, size in known.items()} if fills else {}
+    drawn = {noise.name for noise in manifest.noise} if manifest is not None else set[str]()
+    usual = {
+        name: size.most if drawn.issuperset(place.input for place in size.places) else _middle(size)
+        for name, size in (known.items() if fills else ())
+    }
     for name, size in {**usual, **read_sizes(texts)}.items():
         if name not in known:
             names = ", ".join(known) or "none"

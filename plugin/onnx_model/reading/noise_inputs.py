@@ -12,6 +12,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from sartor.errors import UnsupportedModelError
+from sartor.onnx_model.dynamic.computed_length import data_sized
 from sartor.onnx_model.graphs.emit import Emitter
 from sartor.onnx_model.graphs.graph import GraphEditor, attributes, opset
 from sartor.onnx_model.graphs.infer import infer_shapes, without_weights
@@ -35,7 +36,8 @@ def feed_noise(model: ModelProto) -> tuple[Noise, ...]:
 
     RandomNormal, RandomUniform and their likes give the input itself, in the operator's type. Bernoulli and Multinomial
     compare it, uniform from 0 to 1, with their probabilities. An input whose shape is computed declares none; what
-    reads it reshapes it. The distributions are recorded in the model's metadata, where ``noise_of`` finds them.
+    reads it reshapes it, or takes as much of it as a length that is computed from data says. The distributions are
+    recorded in the model's metadata, where ``noise_of`` finds them.
 
     Raises:
         UnsupportedModelError: if numbers are drawn within a loop, or for an opset without the operators to write it.
@@ -48,7 +50,7 @@ def feed_noise(model: ModelProto) -> tuple[Noise, ...]:
     infer_shapes(known)
     main = GraphEditor(model.graph)
     types = {name: kind for graph in graphs(known) for name, kind in _element_types(graph)}
-    writer = _Writer(main, types, opset(model))
+    writer = _Writer(main, types, opset(model), data_sized(model))
     _replace(model.graph, None, writer)
     model.graph.input.extend(writer.inputs)
     record_noise(model, writer.noise)
@@ -89,12 +91,14 @@ class _Writer:
         main: of the graph that gets the inputs.
         types: element types by name of value.
         version: of the standard operators.
+        data_sized: the values that are as long as data says.
         inputs, noise: what was added so far.
     """
 
     main: GraphEditor
     types: Mapping[str, int]
     version: int
+    data_sized: frozenset[str]
     inputs: list[ValueInfoProto] = field(default_factory=list)
     noise: list[Noise] = field(default_factory=list)
 
@@ -128,7 +132,11 @@ class _Writer:
             is_last = kind == TensorProto.FLOAT
             shape = emit("Shape", node.input[0], part="shape")
             output = node.output[0] if is_last else ""
-            name = emit("Reshape", name, shape, part="" if is_last else "noise", output=output)
+            part = "" if is_last else "noise"
+            if node.input[0] in self.data_sized:
+                name = emit("Slice", name, emit("Sub", shape, shape, part="start"), shape, part=part, output=output)
+            else:
+                name = emit("Reshape", name, shape, part=part, output=output)
             if is_last:
                 return
         if kind == TensorProto.FLOAT:

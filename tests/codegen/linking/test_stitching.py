@@ -234,9 +234,9 @@ def test_a_layer_of_any_name_has_its_own_range() -> None:
     given, made = ValueRef(None, 0), ValueRef("input", 0)
     layer = Layer("input", (), Task("", LayerKind.CONTRACTION, "", (image,), (), (image,)), (given,), ())
     code = Implementation("", (schema,), (schema,), (), ranges=(0, None))
-    ports = [(Port(name, ref, image, schema),) for name, ref in (("x", given), ("y", made))]
+    taken, returned = (Port(name, ref, image, schema) for name, ref in (("x", given), ("y", made)))
     stitching = Stitching(
-        entries=(Entry("main", "cpu", (layer,), *ports),),
+        entries=(Entry("main", "cpu", (layer,), (taken,), (returned,)),),
         pieces={"input": Piece("piece", code, DispatchCode("", ()))},
         adapts={},
         weights={},

@@ -13,26 +13,29 @@ from sartor.runtime.driver.signature import TensorSpec
 from sartor.runtime.files.open_sizes import OpenSize, Place
 
 _SPECS = [TensorSpec("ids", "int64", (1, None)), TensorSpec("image", "float32", (None, 3))]
+_SPECS += [TensorSpec("drawn", "float32", (None,))]
 
 
 @pytest.fixture(autouse=True)
 def module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of any length, and of heights that are multiples of 32."""
+    """A module of any length, of heights that are multiples of 32, and of as much noise as its caller likes."""
     known = (
         OpenSize("length", 1, 512, 1, (Place("ids", 1),)),
         OpenSize("height", 64, 640, 32, (Place("image", 0, -1),)),
+        OpenSize("frames", 1, 40, 1, (Place("drawn", 0),)),
     )
+    noise = (SimpleNamespace(name="drawn"),)
     monkeypatch.setattr(sizes, "open_module", lambda path: path)
-    monkeypatch.setattr(sizes, "find_manifest", lambda _: SimpleNamespace(sizes=known))
+    monkeypatch.setattr(sizes, "find_manifest", lambda _: SimpleNamespace(sizes=known, noise=noise))
 
 
 @pytest.mark.parametrize(
     ("texts", "fills", "shapes"),
     [
-        ((), False, [(1, None), (None, 3)]),
-        (("length=7",), False, [(1, 7), (None, 3)]),
-        ((), True, [(1, 22), (223, 3)]),
-        (("length=7",), True, [(1, 7), (223, 3)]),
+        ((), False, [(1, None), (None, 3), (None,)]),
+        (("length=7",), False, [(1, 7), (None, 3), (None,)]),
+        ((), True, [(1, 22), (223, 3), (40,)]),
+        (("length=7",), True, [(1, 7), (223, 3), (40,)]),
     ],
 )
 def test_sizes_that_are_not_given_are_filled(
