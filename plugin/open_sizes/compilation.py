@@ -365,7 +365,7 @@ class _Making:
         # Errors of all plans add up in the caches.
         tokens = replace(self, beside=parts[-1], heeded=Precision.F32)
         candidacy, tuned, runner = tokens._plans()
-        first = CheckedPlan.of(tuned, runner, self.opened, tokens._config, self.bench)
+        first = tokens._checked(tuned, runner)
         try:
             run, parts = self._joined_with(first, first.worthwhile(parts, _WORTHWHILE))
         except CompileError as error:
@@ -426,7 +426,7 @@ class _Making:
         try:
             with forgotten_if_wrong(self.bench.imported, KeptValues.of_imports()):
                 _, tuned, runner = self._plans()
-                return CheckedPlan.of(tuned, runner, self.opened, self._config, self.bench)
+                return self._checked(tuned, runner)
         except SartorError as error:
             is_wrong = isinstance(error, (CompileError, InfeasibleError)) and not isinstance(error, DisturbedError)
             if is_wrong and self._config.precision is Precision.PERMITTED:
@@ -437,6 +437,14 @@ class _Making:
                 return replace(self, heeded=Precision.F32).for_prompts()
             _LOG.warning("prompts are not taken by parts for which no plan is right: %s", error)
             return None
+
+    def _checked(self, tuned: Tuned, runner: SizedNets) -> CheckedPlan:
+        """The best plan that is right in a file of its own.
+
+        Raises:
+            CompileError: if none is.
+        """
+        return CheckedPlan.of(tuned, runner, self.opened, self._config, self.bench)
 
     def tuned(self) -> Artifact:
         """Tune a plan, and publish its file."""

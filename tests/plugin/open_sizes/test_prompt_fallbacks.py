@@ -25,7 +25,7 @@ from sartor.errors import (
 )
 from sartor.frontend.imported_model import Origin
 from sartor.onnx_model.states.cut_caches import CutModel
-from sartor.open_sizes import compilation
+from sartor.open_sizes import compilation, plans
 from sartor.open_sizes.caches import CutFile
 from sartor.open_sizes.compilation import _imported, _Making, _part_plans, _prompts
 from sartor.open_sizes.prompts import CheckedPlan
@@ -140,7 +140,7 @@ def test_tokens_are_tuned_beside_prompts_and_published_alone_where_plans_cannot_
     checked: Any = SimpleNamespace(refined="checked plan", tokens=4, worthwhile=lambda parts, _: parts)
     monkeypatch.setattr(_Making, "_plans", told("tokens", (None, tuned, None)))
     monkeypatch.setattr(_Making, "for_prompts", told("prompts", checked))
-    monkeypatch.setattr(CheckedPlan, "of", lambda *_: checked)
+    monkeypatch.setattr(_Making, "_checked", lambda *_: checked)
     monkeypatch.setattr(_Making, "_joined", fails(CompileError("two plans have different code")))
     monkeypatch.setattr(_Making, "_published", lambda _self, _found, best, _runner: best.refined)
     with caplog.at_level(logging.WARNING):
@@ -169,7 +169,7 @@ def test_prompts_round_to_8_bits_where_the_users_bound_leaves_room_for_it(
     tuned = Tuned(*cast(Any, ["plan", *[None] * 5]))
     monkeypatch.setattr(_Making, "_plans", lambda _: (None, tuned, None))
     monkeypatch.setattr(_Making, "for_prompts", for_prompts)
-    monkeypatch.setattr(CheckedPlan, "of", lambda *_: checked)
+    monkeypatch.setattr(_Making, "_checked", lambda *_: checked)
     monkeypatch.setattr(_Making, "_joined", fails(CompileError("it is 3 off")))
     monkeypatch.setattr(_Making, "_published", lambda _self, _found, best, _runner: best.refined)
     published: Any = own.tuned_with([own])
@@ -191,6 +191,17 @@ def test_weights_of_two_plans_are_the_same_by_what_they_hold() -> None:
     others: dict[str, Any] = {"other": held + 1, "wide": held.astype(np.float64), "column": held[:, None]}
     found: Any = plan.forms(model(same=held.copy(), **others))
     assert found == {"same": "panels"}
+
+
+def test_what_checks_a_plan_of_a_file_is_what_crosses_the_changes_of_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    refined: Any = SimpleNamespace(recipe=SimpleNamespace(digest="plan"))
+    tuned: Any = SimpleNamespace(refined=[refined], refiner=None)
+    monkeypatch.setattr(plans, "judge_of", lambda recipe, *_: f"judge of {recipe.digest}")
+    monkeypatch.setattr(plans, "checked", lambda _, judge: judge)
+    monkeypatch.setattr(plans, "publish_best", lambda best, _, publish: (best[0], publish(best[0].recipe)))
+    opened: Any = SimpleNamespace(model="model")
+    plan = CheckedPlan.of(tuned, cast(Any, "runner"), opened, cast(Any, None), cast(Any, None))
+    assert plan == CheckedPlan(cast(Any, "model"), refined, cast(Any, "judge of plan"))
 
 
 def test_a_joined_file_that_is_wrong_is_not_staged(monkeypatch: pytest.MonkeyPatch) -> None:
