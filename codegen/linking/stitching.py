@@ -96,7 +96,7 @@ def _write(stitching: Stitching, target: Target, parameters: Parameters, manifes
         else:
             functions.append(entry_functions(entry, written.lines, written.returned, text, is_whole=is_whole))
             if stitching.states:
-                functions += stateful_functions(entry, stitching.states, written.lines, written.returned)
+                functions += stateful_functions(entry, stitching.states, written.lines, written.returned, writer.code)
             if stitching.caches:
                 functions += growing_functions(entry, stitching.caches, written.lines, written.returned)
     attributes, devices = module_header(target)

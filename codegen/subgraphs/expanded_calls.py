@@ -7,11 +7,12 @@ import io
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, entry_function, symbol
-from sartor.codegen.subgraphs import encoded_look_ups, encoded_products, recurrent_loops
+from sartor.codegen.subgraphs import encoded_look_ups, encoded_products, recurrent_loops, written_rows
 from sartor.codegen.subgraphs.declared_calls import call_instead, callee_of, cast_bits, inline, operators
 from sartor.codegen.subgraphs.encoded_look_ups import call_look_ups, expand_look_up
 from sartor.codegen.subgraphs.encoded_products import call_products, expand_product
 from sartor.codegen.subgraphs.recurrent_loops import RecurrentLoop
+from sartor.codegen.subgraphs.written_rows import call_writes, expand_write
 
 _OPERATOR = "RecurrentLoop"
 
@@ -40,7 +41,7 @@ def expand_recurrence(call: ir.Operation) -> None:
         inline(call, loop.function(operands, str(call.location)))
 
 
-_PREFIXES = (encoded_look_ups.PREFIX, encoded_products.PREFIX, recurrent_loops.PREFIX)
+_PREFIXES = (encoded_look_ups.PREFIX, encoded_products.PREFIX, recurrent_loops.PREFIX, written_rows.PREFIX)
 
 
 def call_functions(module: ir.Operation) -> None:
@@ -52,6 +53,7 @@ def call_functions(module: ir.Operation) -> None:
     call_recurrences(module)
     call_products(module)
     call_look_ups(module)
+    call_writes(module)
     cast_bits(module)
 
 
@@ -83,6 +85,8 @@ def expand_calls(module: ir.Module) -> None:
             expand_product(view.operation)
         for view in list(body_of(entry_function(module)).operations):
             expand_look_up(view.operation)
+        for view in list(body_of(entry_function(module)).operations):
+            expand_write(view.operation)
         for view in list(module.body.operations):
             if view.operation.name == "util.func" and symbol(view.operation).startswith(_PREFIXES):
                 view.operation.erase()

@@ -42,6 +42,7 @@ from sartor.onnx_model.graphs.walk import describe_node, graphs
 from sartor.onnx_model.rewrites.number_types.stored_constants import with_narrow_doubles
 from sartor.onnx_model.rewrites.number_types.unsigned_products import with_widened_operands
 from sartor.onnx_model.rewrites.operator_sets.contrib.blocks.encoded_products import with_encoded_products
+from sartor.onnx_model.rewrites.operator_sets.written_rows import with_written_rows
 from sartor.onnx_model.rewrites.recurrence.recurrent_calls import with_recurrent_calls
 from sartor.reference.refused_node import reason_alone
 
@@ -190,7 +191,8 @@ def import_model(model: onnx.ModelProto, *, wide: bool = False) -> ImportedModul
         UnsupportedModelError: if IREE cannot lower an ONNX op, which the message names.
     """
     stored = model if wide else with_narrow_doubles(model)
-    renamed, weights = _with_safe_names(with_encoded_products(with_recurrent_calls(with_widened_operands(stored))))
+    passed = with_written_rows(with_encoded_products(with_recurrent_calls(with_widened_operands(stored))))
+    renamed, weights = _with_safe_names(passed)
     flags = (*_IMPORT_FLAGS, *(WIDE_FLAGS if wide else ()))
     inferred = onnx.shape_inference.infer_shapes(renamed)
     if may_learn_from_data(inferred):

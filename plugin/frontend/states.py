@@ -20,6 +20,7 @@ from sartor.runtime.driver.counts import counted_axis
 from sartor.runtime.driver.state import State
 
 _MOST_SHOWN = 8
+_SCATTER = "iree_linalg_ext.scatter"
 _BY_CALLER = "pass it through the caller, with --no-state or without this --state"
 
 
@@ -99,6 +100,13 @@ def cache_pairs(imported: ImportedModel) -> tuple[CachePair, ...]:
     """The positions of a model's caches among its inputs and outputs."""
     inputs, outputs = ([value.name for value in values] for values in (imported.graph.inputs, imported.graph.outputs))
     return tuple(CachePair(inputs.index(cache.input), outputs.index(cache.output)) for cache in imported.caches)
+
+
+def writes_rows(imported: ImportedModel) -> bool:
+    """Whether a layer writes some rows of a state, so that code of layers leaves it where it is."""
+    made = {state.output for state in imported.states}
+    sources = {value.source.source for value in imported.graph.outputs if value.name in made and value.source}
+    return any(layer.name in sources and _SCATTER in layer.task.body for layer in imported.graph.layers)
 
 
 def _array(state: State, imported: ImportedModel) -> np.ndarray | None:

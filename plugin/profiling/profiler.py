@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from sartor.devices import CPU
 from sartor.errors import CompileError, DeviceError
+from sartor.frontend.states import writes_rows
 from sartor.planning.recipe import Recipe
 from sartor.policies import PlanPolicy
 from sartor.profiling.builder import Builder
@@ -251,7 +252,10 @@ class Profiler:
         # Nothing ships that ran slower than the stock model; other networks may be faster by chance.
         margins = {recipe.digest: 1.0 if recipe.plan.unsplit else _FASTER for recipe in right}
         faster = [
-            recipe for recipe in right if _least(times[recipe.digest]) < margins[recipe.digest] * min(known.values())
+            recipe
+            for recipe in right
+            if _least(times[recipe.digest]) < margins[recipe.digest] * min(known.values())
+            and self._may_ship(recipe, right)
         ]
         for recipe in sorted(faster, key=lambda recipe: _least(times[recipe.digest])):
             if self.verify(recipe) and (run := self.run_of(recipe)) is not None:
@@ -348,6 +352,7 @@ class Profiler:
         kept = [(recipe, run) for recipe, run in correct if self._keeps_limits(recipe, run)]
         if not kept:
             raise self._too_large([run for _, run in correct])
+        kept = [pair for pair in kept if self._may_ship(pair[0], [recipe for recipe, _ in kept])]
         first = self._first([recipe for recipe, _ in kept])
         regrets = self._regrets([recipe for recipe, _ in kept])
         best, measured = min(
@@ -361,6 +366,12 @@ class Profiler:
             first=None if shortest is None else shortest.dropped,
             regrets=regrets.get(best.digest, ()),
         )
+
+    def _may_ship(self, recipe: Recipe, right: Sequence[Recipe]) -> bool:
+        """Whether a network may ship. Calls of the unsplit one copy a state of which code of layers writes rows where
+        they lie, which runs that pass states do not show."""
+        is_whole, others = recipe.plan.unsplit, any(not other.plan.unsplit for other in right)
+        return not (is_whole and others and writes_rows(self._builder.imported))
 
     def _regrets(self, recipes: Sequence[Recipe]) -> dict[str, tuple[float, ...]]:
         """Ratios of networks' seconds with the sizes of each call to those of the best of them for these, by digest."""

@@ -24,6 +24,7 @@ _JOINING = ("Concat", "Where")
 _INDEXING = ("Gather", "GatherElements", "ScatterElements")
 _INDEXING_ALL = ("GatherND", "ScatterND")
 _DIVIDING = ("Div", "Mod")
+_WITHIN = ("Min", "Mod")
 _SUMMING = ("CumSum", "ReduceSum")
 _COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 _ONE_IN_TEN = 0.1
@@ -262,14 +263,24 @@ def _bound_of(node: NodeProto, read: str, editor: GraphEditor) -> int:
 
 def _bound_among_positions(node: NodeProto, read: str, editor: GraphEditor) -> int:
     """The bound of what tells how many of some positions live, which are compared with it, or where something begins
-    among them, which is subtracted: in the first half, as all of it has to fit. Numbers that are all the same, as the
-    ones that a mask is subtracted from, are no positions."""
+    among them: up to the last place where all of it fits, or in the first half if it is subtracted from positions.
+    Numbers that are all the same, as the ones that a mask is subtracted from, are no positions."""
+    if node.op_type in _WITHIN and node.input[0] == read:
+        return _most_within(node, editor)
     numbers = _numbers_beside(node, read, editor)
     most = _most_of(numbers)
     if node.op_type in _COMPARING and most >= 0:
         return most + 2
     begins = node.op_type == "Sub" and node.input[1] == read and _are_integers(read, editor)
     return most // 2 + 1 if begins and len(np.unique(numbers)) > 1 else 0
+
+
+def _most_within(node: NodeProto, editor: GraphEditor) -> int:
+    """One more than the largest integer that a node leaves as it is; 0 if that is not known."""
+    limits = _known(editor, node.input[1]) if len(node.input) > 1 and _are_integers(node.input[0], editor) else None
+    if limits is None or not limits.size:
+        return 0
+    return min(max(0, int(limits.min()) + int(node.op_type == "Min")), _MOST_EQUAL)
 
 
 def _numbers_beside(node: NodeProto, read: str, editor: GraphEditor) -> Array:

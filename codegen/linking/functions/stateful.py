@@ -3,6 +3,7 @@
 Each state has two buffers, which the first call that needs them allocates in a context of the module: what callers load
 to pass states themselves takes no memory for them. A call reads one and has the layers write the
 other, then both change places: nothing is copied, also where layers read the old state after they wrote the new one.
+A state of which a layer writes a part in its place, and which nothing else reads before, has one buffer.
 Kernels and weights are those of the entry to which the caller passes states. What is given back has memory of its own,
 as a later call overwrites a state that an output equals.
 """
@@ -10,7 +11,7 @@ as a later call overwrites a state that an output equals.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from sartor.codegen.linking.functions.entry_functions import (
     views,
 )
 from sartor.codegen.linking.functions.quoted import quoted
+from sartor.codegen.linking.functions.written_over import is_written_over
 
 STATEFUL_SUFFIX, RESET_SUFFIX, STATES_SUFFIX, RESTORE_SUFFIX = "$stateful", "$reset", "$states", "$restore"
 _BUFFER = "!hal.buffer"
@@ -54,7 +56,11 @@ ALLOCATOR = (
 
 
 def stateful_functions(
-    entry: Entry, states: Sequence[StatePair], lines: Sequence[str], returned: Sequence[str]
+    entry: Entry,
+    states: Sequence[StatePair],
+    lines: Sequence[str],
+    returned: Sequence[str],
+    code: Mapping[str, str],
 ) -> list[str]:
     """All that a module with states has beside its other entries, globals included.
 
@@ -63,8 +69,14 @@ def stateful_functions(
         states: its pairs of inputs and outputs.
         lines: what is computed; they know the first input as ``%t0``, and so on.
         returned: values of the outputs.
+        code: that ``lines`` call, by name.
     """
-    storage = _Storage(entry, states)
+    kept = {
+        number
+        for number, state in enumerate(states)
+        if is_written_over(f"%t{state.input}", returned[state.output], lines, returned, code)
+    }
+    storage = _Storage(entry, states, kept)
     step = _Step(storage, lines, returned)
     return [
         *storage.globals(),
@@ -78,27 +90,34 @@ def stateful_functions(
 
 
 class _Storage:
-    """The buffers of the states, as globals, and the functions that change them apart from the network."""
+    """The buffers of the states, as globals, and the functions that change them apart from the network.
 
-    def __init__(self, entry: Entry, states: Sequence[StatePair]) -> None:
-        self.entry, self.states = entry, states
+    Attributes:
+        in_place: numbers of the states that are written where they lie.
+    """
+
+    def __init__(self, entry: Entry, states: Sequence[StatePair], in_place: Collection[int]) -> None:
+        self.entry, self.states, self.in_place = entry, states, in_place
         self.types = [entry.inputs[state.input].type for state in states]
         self.names = [quoted(entry.inputs[state.input].name) for state in states]
 
     def globals(self) -> Iterator[str]:
-        """For each state the buffer that the next call reads, and the one that it writes."""
+        """For each state the buffer that the next call reads, and the one that it writes if that is another."""
         for number in range(len(self.states)):
-            for name in _buffers(number):
+            for name in self._own(number):
                 yield f"util.global private mutable {name} : {_BUFFER}"
 
     def allocate(self) -> list[str]:
         """Lines that allocate the buffers."""
         lines = [*DEVICE, *ALLOCATOR]
         for number, tensor in enumerate(self.types):
-            for place, name in enumerate(_buffers(number)):
+            for place, name in enumerate(self._own(number)):
                 own = f"%buffer{number}_{place}"
                 lines += [*allocated(own, tensor), f"util.global.store {own}, {name} : {_BUFFER}"]
         return lines
+
+    def _own(self, number: int) -> tuple[str, ...]:
+        return _buffers(number)[:1] if number in self.in_place else _buffers(number)
 
     def reset(self) -> str:
         """The function that lets all states begin again, without a look at whether they have begun."""
@@ -180,7 +199,8 @@ class _Step:
         entry = storage.entry
         self._taken = [index for index in range(len(entry.inputs)) if index not in self._read]
         self._given = [index for index in range(len(entry.outputs)) if index not in self._written]
-        self._early = {index for index in self._written if self._place_early(index)}
+        self._over = {storage.states[number].output for number in storage.in_place}
+        self._early = {index for index in self._written if index not in self._over and self._place_early(index)}
 
     def function(self, *, is_bound: bool) -> str:
         """The function that gives buffer views of new memory or, if it is bound, writes into given ones; it waits."""
@@ -188,7 +208,8 @@ class _Step:
         arguments = [f"%in{index}" for index in self._taken]
         targets = [f"%to{index}" for index in self._given] if is_bound else []
         results = [] if is_bound else [f"%o{index}" for index in self._given]
-        values, types = [f"%a{index}" for index in range(len(outputs))], [output.type for output in outputs]
+        values = [self._returned[index] if index in self._over else f"%a{index}" for index in range(len(outputs))]
+        types = [output.type for output in outputs]
         name = f"{self._storage.entry.name}{STATEFUL_SUFFIX}{BOUND_SUFFIX if is_bound else ''}"
         many = len(outputs) > 1
         exports = [
@@ -227,8 +248,12 @@ class _Step:
                 source, kind = f"%in{index}", "!hal.buffer_view"
             else:
                 source, kind = f"%read{number}", _BUFFER
-                yield from _loaded(number)
+                yield from _loaded(number) if number not in self._storage.in_place else [_loaded_alone(number)]
             named = f"{source} {quoted(port.name)} : {kind} -> {port.type}"
+            if number in self._storage.in_place:
+                # What is no value of its own is written over.
+                yield f"%t{index} = hal.tensor.import wait(%wait) => {named}"
+                continue
             yield f"%borrowed{index} = hal.tensor.import wait(%wait) => {named}"
             yield as_own(f"%t{index}", f"%borrowed{index}", port.type)
 
@@ -253,7 +278,7 @@ class _Step:
     def _placed(self, index: int, *, is_bound: bool) -> Iterator[str]:
         """Lines that have an output written where it is wanted: a state to its buffer, others to given or new ones."""
         number, tensor = self._written.get(index), self._storage.entry.outputs[index].type
-        if index in self._early:
+        if index in self._early or index in self._over:
             return
         if number is not None:
             yield alias(f"%a{index}", self._returned[index], tensor, f"%written{number}")
@@ -267,6 +292,8 @@ class _Step:
     def _exchange(self) -> Iterator[str]:
         """Lines after which the next call reads what this one wrote."""
         for number in range(len(self._storage.states)):
+            if number in self._storage.in_place:
+                continue
             read, written = _buffers(number)
             yield from _loaded(number)
             yield f"util.global.store %written{number}, {read} : {_BUFFER}"
@@ -275,9 +302,14 @@ class _Step:
 
 def _loaded(number: int) -> Iterator[str]:
     """Lines that load the buffers of a state."""
-    read, written = _buffers(number)
-    yield f"%read{number} = util.global.load {read} : {_BUFFER}"
+    _, written = _buffers(number)
+    yield _loaded_alone(number)
     yield f"%written{number} = util.global.load {written} : {_BUFFER}"
+
+
+def _loaded_alone(number: int) -> str:
+    """A line that loads the buffer that a call reads."""
+    return f"%read{number} = util.global.load {_buffers(number)[0]} : {_BUFFER}"
 
 
 def beginning(entry: str, allocating: Sequence[str]) -> list[str]:

@@ -116,6 +116,7 @@ from sartor.onnx_model.rewrites.windowed.one_dimension import lift_signals
 from sartor.onnx_model.rewrites.windowed.pool_indices import gather_pool_indices
 from sartor.onnx_model.rewrites.windowed.rounded_up import drop_windows, pad_rounded_up
 from sartor.onnx_model.rewrites.windowed.scatter_extremes import compare_scattered, widen_scattered
+from sartor.onnx_model.rewrites.windowed.scattered_rows import scatter_rows
 from sartor.onnx_model.rewrites.windowed.scattered_windows import gather_windows
 from sartor.onnx_model.rewrites.windowed.split_groups import doubled_volumes, split_groups
 from sartor.onnx_model.rewrites.windowed.transposed_conv import stretched_conv
@@ -229,6 +230,7 @@ LOWER: tuple[Rewrite, ...] = (
     gather_reversed,
     gather_one_element,
     whole_indices,
+    scatter_rows,
     gather_windows,
     doubled_volumes,
     gather_pool_indices,
@@ -349,7 +351,8 @@ def _prepared(
         simplify: simplifier,
         expand_operators: expand_alike if is_open else expand_operators,
     }
-    steps = tuple(own.get(step, step) for step in every if _name(step) not in without)
+    left_out = (scatter_rows,) if is_open else ()
+    steps = tuple(own.get(step, step) for step in every if _name(step) not in without and step not in left_out)
     described: dict[str, str] = {}
     noise = noise_of(model)
     declared = {value.name: value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}

@@ -92,7 +92,8 @@ def last(imported: ImportedModel) -> Layer:
         ("elements", (range(7), ZERO, None)),
         # Rows of three and columns of seven.
         ("nd", (range(3), range(7), None)),
-        ("scatter", (range(3), range(7), None, None)),
+        # Three times seven rows; what is no number of a column is kept within.
+        ("scatter", (range(21), range(7), None, None)),
         ("scattered elements", (range(7), ZERO, None, None)),
         ("embedding", (range(11), ZERO, None)),
         # The divisor, which is not zero, whether it is -1, what is divided, and its opposite.

@@ -21,12 +21,22 @@ from sartor.samples.sample_sets import DrawnSamples
 from sartor.tuning.errors.error_measures import RELATIVE
 from sartor.tuning.networks import build_job
 from sartor.tuning.networks.build_job import NetFiles
+from tests.codegen.linking.functions.test_written_over import cached
 from tests.importing import imported_model
-from tests.plugin.profiling.test_state_check import WRONG, built, stale
+from tests.plugin.profiling.test_state_check import WRONG, built
 from tests.plugin.test_states import ROOM, decoder
 
+MODES = ("circular", "linear")
 WRITTEN, LIVE = ("TensorScatter", 2), ("Attention", 6)
 """Operators, and the input that tells the first of them where to write, the other how many rows live."""
+
+
+def stale(text: str) -> str:
+    """A reset writes to the buffer of the first state in place of the last."""
+    before, head, after = text.partition("util.func private @state$start(")
+    body, end, rest = after.partition("\n}")
+    assert "@state$1 :" in body
+    return before + head + body.replace("@state$1 :", "@state$0 :") + end + rest
 
 
 def imported(*fault: Any) -> ImportedModel:
@@ -77,6 +87,7 @@ def checked(right: ImportedModel, module: Path) -> CallErrors:
 
 
 def made(model: ImportedModel, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
     return built(model, folder, state_pairs(model))
 
 
@@ -95,6 +106,14 @@ def test_rows_at_another_place_are_seen(fault: Any, right: ImportedModel, tmp_pa
     errors = checked(right, made(imported(*fault), tmp_path)).errors
     assert max(errors[: CALLS[0]]) > WRONG
     assert max(errors[CALLS[0] :]) > WRONG
+
+
+def test_rows_that_are_not_written_around_the_end_are_seen(tmp_path: Path) -> None:
+    models = [imported_model(cached((1, 2, 4, 2), 2, mode), states=StatePolicy(finds=True)) for mode in MODES]
+    modules = [made(model, tmp_path / mode) for model, mode in zip(models, MODES, strict=True)]
+    errors, wrong = (checked(models[0], module).errors for module in modules)
+    assert max(errors) < 1e-5
+    assert max(wrong[: CALLS[0]]) > WRONG
 
 
 def test_rows_of_before_a_reset_are_seen(right: ImportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
