@@ -48,7 +48,7 @@ def at_length(
     Raises:
         UsageError: if ONNX Runtime does not run it on these inputs, or noise is shorter than it is read.
     """
-    length = computed_length(model)
+    length = computed_length(model, bound)
     if length is None:
         return KnownLength(model, feeds, shapes)
     alone, part = ModelProto(), ModelProto()

@@ -205,7 +205,8 @@ def _length(model: Path, opened: OpenConfig, bench: Bench) -> LengthModel | None
     """The model without the length that it computes; None if it computes none."""
     folder = bench.directory / "length"
     folder.mkdir(exist_ok=True)
-    made = call(bench.pool, length_file, {"path": model, "directory": folder}, f"reading '{model}'")
+    job = {"path": model, "directory": folder, "bound": frozenset(opened.base.importing.bindings)}
+    made = call(bench.pool, length_file, job, f"reading '{model}'")
     if made.file is None:
         return None
     given = opened.shapes if opened.given is None else opened.given

@@ -6,7 +6,7 @@ Nothing in the model bounds the length, so its bound is a usual one that is told
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,17 +143,18 @@ def _lengths(shapes: OpenShapes) -> Iterator[int]:
         yield from (size.most if isinstance(size, SizeRange) else size for size in shape[1:])
 
 
-def length_file(path: Path, directory: Path) -> Lengths | WorkerError:
+def length_file(path: Path, directory: Path, bound: Collection[str] = ()) -> Lengths | WorkerError:
     """Worker side: write a model without the length that it computes, if it computes one.
 
     Args:
         path: ONNX file.
         directory: for the files.
+        bound: inputs whose value is fixed.
     """
     try:
         with holding():
             model, external = read_model(path)
-            length = computed_length(model)
+            length = computed_length(model, bound)
             if length is None:
                 return Lengths()
             alone, target = ModelProto(), directory / "length.onnx"

@@ -6,7 +6,7 @@ It is an integer of one element that says how long other values are: what ``Rang
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto
@@ -42,19 +42,24 @@ class ComputedLength:
     rounded: tuple[str, ...]
 
 
-def computed_length(model: ModelProto) -> ComputedLength | None:
-    """The length that a model computes from data; None if it computes none, or several."""
+def computed_length(model: ModelProto, bound: Collection[str] = ()) -> ComputedLength | None:
+    """The length that a model computes from data; None if it computes none, or several, or callers give it.
+
+    Args:
+        model: the model.
+        bound: inputs whose value is fixed, which are no data.
+    """
     editor = GraphEditor(model.graph)
     sized = [(node, _SIZED[node.op_type]) for node in editor.nodes if not node.domain and node.op_type in _SIZED]
-    if not any(_follows_from_data(node.input[operand], editor) for node, operand in sized):
+    if not any(_follows_from_data(node.input[operand], editor, bound) for node, operand in sized):
         return None
     known = without_weights(model)
     infer_shapes(known)
     values = {value.name: value.type.tensor_type for value in (*known.graph.value_info, *known.graph.input)}
     types = {name: tensor.elem_type for name, tensor in values.items()}
     sources = {name for node, operand in sized for name in _sources(node.input[operand], editor, types)}
-    lengths = [name for name in sources if _follows_from_data(name, editor)]
-    if len(lengths) != 1 or (length := values.get(lengths[0])) is None:
+    lengths = [name for name in sources if _follows_from_data(name, editor, bound)]
+    if len(lengths) != 1 or editor.producer(lengths[0]) is None or (length := values.get(lengths[0])) is None:
         return None
     if length.elem_type not in _INTEGERS or not length.HasField("shape"):
         return None
@@ -111,9 +116,9 @@ def _sources(name: str, editor: GraphEditor, types: Mapping[str, int]) -> Iterat
         yield name
 
 
-def _follows_from_data(name: str, editor: GraphEditor) -> bool:
-    """Whether a value follows from elements of inputs, and not from their sizes alone."""
-    inputs = {value.name for value in editor.graph.input}
+def _follows_from_data(name: str, editor: GraphEditor, bound: Collection[str] = ()) -> bool:
+    """Whether a value follows from elements of inputs: not from their sizes alone, nor from values that are fixed."""
+    inputs = {value.name for value in editor.graph.input}.difference(bound)
     return any(name in inputs and not editor.is_constant(name) for name in _ancestors(name, editor))
 
 

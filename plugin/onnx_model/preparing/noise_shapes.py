@@ -12,7 +12,7 @@ from sartor.onnx_model.graphs.noise import noise_of
 def declare_noise(model: ModelProto) -> tuple[str, ...]:
     """Declare the shapes of noise that are known by now, in place; returns the inputs' names.
 
-    What reshapes such an input becomes an Identity.
+    What reshapes such an input, or cuts it to as many elements as there are, becomes an Identity.
     """
     open_names = {noise.name for noise in noise_of(model)} & _without_shape(model)
     if not open_names:
@@ -21,7 +21,7 @@ def declare_noise(model: ModelProto) -> tuple[str, ...]:
     shapes = dict[str, tuple[int, ...]]()
 
     def plain(node: NodeProto, editor: GraphEditor) -> list[NodeProto] | None:
-        shape = editor.shape(node.output[0]) if node.op_type == "Reshape" and node.input[0] in open_names else None
+        shape = _given_shape(node, editor) if node.input and node.input[0] in open_names else None
         if shape is None:
             return None
         shapes[node.input[0]] = shape
@@ -33,6 +33,14 @@ def declare_noise(model: ModelProto) -> tuple[str, ...]:
             kind = value.type.tensor_type
             kind.CopyFrom(helper.make_tensor_type_proto(kind.elem_type, shapes[value.name]).tensor_type)
     return tuple(shapes)
+
+
+def _given_shape(node: NodeProto, editor: GraphEditor) -> tuple[int, ...] | None:
+    """The shape that a node gives noise, if it is known: of a slice its ends, which are constant then."""
+    if node.op_type == "Slice":
+        ends = editor.constant(node.input[2])
+        return None if ends is None else tuple(map(int, ends))
+    return editor.shape(node.output[0]) if node.op_type == "Reshape" else None
 
 
 def _without_shape(model: ModelProto) -> set[str]:

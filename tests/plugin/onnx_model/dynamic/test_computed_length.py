@@ -9,6 +9,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from sartor.onnx_model.dynamic.computed_length import computed_length, data_sized
 from sartor.onnx_model.dynamic.cut_length import LENGTH, ROUNDED, CutLength, cut_length, keep_length
+from sartor.onnx_model.preparing.prepare import prepare
 from sartor.onnx_model.reading.noise_inputs import feed_noise
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.reference import OnnxRuntimeReference
@@ -51,6 +52,16 @@ def test_the_length_is_the_integer_that_ranges_count_up_to() -> None:
 def test_sizes_of_inputs_are_no_such_length(model: ModelProto) -> None:
     assert computed_length(model) is None
     assert not data_sized(model)
+
+
+def test_what_callers_give_or_fix_is_no_such_length() -> None:
+    nodes = [helper.make_node("Range", ["zero", "count", "one"], ["places"])]
+    held = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in (("zero", 0), ("one", 1))]
+    inputs = [helper.make_tensor_value_info("count", TensorProto.INT64, [])]
+    outputs = [helper.make_tensor_value_info("places", TensorProto.INT64, ["places"])]
+    assert computed_length(helper.make_model(helper.make_graph(nodes, "given", inputs, outputs, held))) is None
+    assert computed_length(speaking(), {"ids"}) is None
+    assert computed_length(speaking(), {"noise"}) is not None
 
 
 def test_two_lengths_are_not_told_apart() -> None:
@@ -109,3 +120,12 @@ def test_what_computes_the_length_is_left_alone_with_what_is_rounded() -> None:
     given = ran(model, {"ids": ids(6)})
     frames = ran(whole, {"ids": ids(6), "noise": noise(60)})["frames"].shape[1]
     assert given[LENGTH].item() == frames == np.ceil(given[f"{ROUNDED}:0"]).sum()
+
+
+def test_noise_has_a_known_shape_where_the_length_follows_from_inputs_that_are_fixed() -> None:
+    model = speaking(Noise.DRAWN)
+    (drawn,) = feed_noise(model)
+    frames = ran(copied(model), {"ids": ids(3), drawn.name: noise(60)})["frames"].shape[1]
+    bindings = {"ids": tuple(map(int, ids(3).ravel()))}
+    (given,) = prepare(model, {"ids": (1, 3)}, bindings=bindings).inputs
+    assert (given.name, given.shape) == (drawn.name, (1, WIDTH, frames))
