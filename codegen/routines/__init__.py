@@ -66,7 +66,7 @@ TABLE: tuple[Row, ...] = (
     Row((by.TENSOR_SEPARABLE,), (of.OWN, of.TF32, of.BF16, of.F16)),
     Row((by.OPEN_ATTENTION, by.BLOCKED_ATTENTION, by.OPEN_CONVOLUTION, by.OPEN_WINOGRAD), (of.OWN,)),
     Row((by.CONVOLUTION_OR_WINOGRAD, by.WINOGRAD_BY_SIZE), (of.OWN,)),
-    Row((by.FUSED_OPEN_WINDOW, by.OPEN_SEPARABLE, by.OPEN_JOINED_PRODUCT), (of.OWN,)),
+    Row((by.FUSED_OPEN_WINDOW, by.OPEN_SEPARABLE, by.OPEN_JOINED_PRODUCT, by.OPEN_STRIPS), (of.OWN,)),
     Row((by.TENSOR_ATTENTION,), (of.OWN, of.TF32, of.BF16, of.F16)),
     # With products of f32 rounded to TF32.
     Row((by.IMPLICIT,), (of.TF32,)),

@@ -46,6 +46,7 @@ from sartor.codegen.routines.open_sizes.join import OpenJoinKernel
 from sartor.codegen.routines.open_sizes.joined_product import OpenJoinedProduct
 from sartor.codegen.routines.open_sizes.patches import OpenPatchesKernel
 from sartor.codegen.routines.open_sizes.separable import OpenSeparableKernel
+from sartor.codegen.routines.open_sizes.strips import OpenStripsKernel
 from sartor.codegen.routines.open_sizes.transpose import OpenTransposeKernel
 from sartor.codegen.routines.open_sizes.versions import OpenVersions
 from sartor.codegen.routines.open_sizes.window import OpenWindowKernel
@@ -209,6 +210,7 @@ OPEN_PATCHES = Algorithm("open_patches", alone(OpenPatchesKernel), _OPEN)
 OPEN_ATTENTION = Algorithm("open_attention", alone(OpenAttentionKernel), _OPEN)
 BLOCKED_ATTENTION = Algorithm("blocked_attention", alone(BlockedAttentionKernel), _OPEN)
 OPEN_CONVOLUTION = Algorithm("open_convolution", alone(OpenConvolutionKernel), _OPEN)
+OPEN_STRIPS = Algorithm("open_strips", alone(OpenStripsKernel), _OPEN)
 OPEN_WINOGRAD = Algorithm("open_winograd", alone(OpenWinogradKernel), _OPEN)
 CONVOLUTION_OR_WINOGRAD = Algorithm("convolution_or_winograd", kernel(OpenVersions, few=OpenConvolutionKernel()), _OPEN)
 WINOGRAD_BY_SIZE = Algorithm("winograd_by_size", kernel(OpenVersions, few=OpenWinogradKernel(sides=SMALL_SIDES)), _OPEN)

@@ -32,6 +32,7 @@ Network = tuple[LayerGraph, Weights]
 
 _LAST, _PLAIN = f".{CHANNELS_LAST}", ".nchw"
 _PATCHES = ".patches"
+_FEW_CHANNELS = 4
 _JOIN = "tensor.concat"
 _WINDOWED = (LayerKind.CONVOLUTION, LayerKind.DEPTHWISE, LayerKind.POOLING)
 # IREE 3.13 rejects a depthwise convolution of open size, but not one of patches: "expected no unbounded stack
@@ -69,12 +70,21 @@ def windows_of(graph: LayerGraph) -> Iterator[Fusion]:
             if _PATCHES in before.name:
                 yield pair_of(before, layer, slot, fuse(before.task, layer.task, slot))
                 windows[ValueRef(layer.name, 0)] = before, layer, slot
+                turns = layers.get(before.inputs[0].source or "")
+                if turns is not None and _turns_few(turns) and reads[before.inputs[0]] == 1 and _multiplies(layer.task):
+                    task = chain((turns.task, before.task, layer.task), (0, slot))
+                    yield fusion_of((turns, before, layer), (0, slot), task)
             elif ref in windows and _multiplies(layer.task) and before.task.kind is LayerKind.FIXED:
                 gathers, window, place = windows[ref]
                 task = chain((gathers.task, window.task, layer.task), (place, slot))
                 yield fusion_of((gathers, window, layer), (place, slot), task)
             elif _JOIN in before.task.body and _multiplies(layer.task):
                 yield pair_of(before, layer, slot, fuse(before.task, layer.task, slot))
+
+
+def _turns_few(layer: Layer) -> bool:
+    """Whether a layer turns an image of few channels, as a network's input, to channels last."""
+    return _LAST in layer.name and not layer.nodes and layer.task.results[0].shape[-1] <= _FEW_CHANNELS
 
 
 def _multiplies(task: Task) -> bool:

@@ -154,7 +154,7 @@ class Assembler(ControlFlow):
         """The sum of two vectors of floats."""
         return arith.addf(one, other)
 
-    def load(self, memory: ir.Value, offset: Index, count: int, present: Condition = True) -> ir.Value:
+    def load(self, memory: ir.Value, offset: Index, count: Index, present: Condition = True) -> ir.Value:
         """A vector from ``offset`` on, of whose elements the first ``count`` are read and the others are zero.
 
         Args:
@@ -166,7 +166,7 @@ class Assembler(ControlFlow):
         return self.real(memory, self.load_as_stored(memory, offset, count, present))
 
     def load_as_stored(
-        self, memory: ir.Value, offset: Index, count: int, present: Condition = True, size: int | None = None
+        self, memory: ir.Value, offset: Index, count: Index, present: Condition = True, size: int | None = None
     ) -> ir.Value:
         """Like ``load``, in the memory's own element type, with its zero point for zero; a vector of ``size`` elements,
         by default ``lanes``."""
@@ -328,7 +328,7 @@ class Assembler(ControlFlow):
         bits = arith.bitcast(self.vector_type(ir.IntegerType.get_signless(32)), arith.addf(scaled, large))
         return arith.trunci(byte, bits)
 
-    def _mask(self, count: int, present: Condition = True, size: int | None = None) -> ir.Value:
+    def _mask(self, count: Index, present: Condition = True, size: int | None = None) -> ir.Value:
         size = size or self.lanes
         kind = ir.VectorType.get([size], ir.IntegerType.get_signless(1))
         if isinstance(present, bool):

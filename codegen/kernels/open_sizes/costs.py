@@ -81,6 +81,22 @@ class OpenConvolutionCost:
 
 
 @dataclass(frozen=True)
+class OpenStripsCost:
+    """The cost of strips of an image that are copied and multiplied in register tiles of ``columns`` places.
+
+    A line of most windows has three taps, and a strip has one or two pixels of a line for each place.
+    """
+
+    def cycles(self, sizes: Sizes, parameters: Mapping[str, int], core: Core = WIDE) -> float:
+        columns, wide, unroll = (max(1, parameters.get(name, 1)) for name in ("columns", "vectors", "unroll"))
+        places, vectors = places_of(sizes), -(-sizes["channels"] // core.lanes)
+        tile = Shape(1, columns, wide, unroll)
+        products = tile.cycles(1, places, vectors, core, core.line_cycles) * sizes["depth"]
+        copies = _COPY_INSTRUCTIONS * sizes["depth"] / 2 / core.lanes
+        return products + places * (copies + _STORE_INSTRUCTIONS * vectors) / core.issue
+
+
+@dataclass(frozen=True)
 class OpenSeparableCost:
     """The cost of windows that stay in the cache, and of their product in register tiles of ``columns`` places: both
     are operations, of which the product has nearly all."""

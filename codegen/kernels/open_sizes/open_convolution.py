@@ -105,9 +105,7 @@ class OpenConvolution:
         """
         if not self._block:
             raise RejectionError(f"{self._columns} rows of {self.rows.depth} elements do not fit a workgroup")
-        made, epilogue = self.product.memories[0], self.product.tiles.nest.epilogue
-        if any(isinstance(read, Access) and read.memory == made for read in epilogue.reads):
-            raise RejectionError("the ops after the product read what it multiplies")
+        check_read_once(self.product)
 
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
@@ -129,6 +127,17 @@ class OpenConvolution:
             )
 
         asm.repeat(begin, end, self._block, block)
+
+
+def check_read_once(product: OpenRows) -> None:
+    """Make sure that a product alone reads what it multiplies.
+
+    Raises:
+        RejectionError: if ops after it read it, too.
+    """
+    made, epilogue = product.memories[0], product.tiles.nest.epilogue
+    if any(isinstance(read, Access) and read.memory == made for read in epilogue.reads):
+        raise RejectionError("the ops after the product read what it multiplies")
 
 
 def most_rows(depth: int) -> int:

@@ -118,7 +118,7 @@ class OpenRows:
             shift: how far from its usual place the LHS lies in its memory, in elements.
         """
         for height in range(self.tiles.nest.tiling.columns, 0, -1):
-            nest = replace(self.tiles.nest, columns=_alone(height))
+            nest = replace(self.tiles.nest, columns=_adjacent(self.tiles.nest.columns, height))
             accumulate = replace(self.tiles, nest=nest).shifted_accumulation(asm, memories, shift)
             is_used, rows = parts.of_height(asm, height)
             asm.when(
@@ -158,6 +158,11 @@ def _described(contraction: Contraction) -> tuple[object, ...]:
     nest = contraction.nest
     loops = nest.batches, nest.columns, nest.result, nest.epilogue.reads, nest.lanes, nest.channels, nest.tiling
     return *loops, contraction.depth, contraction.image, contraction.filters, contraction.memories
+
+
+def _adjacent(windows: Axis, count: int) -> Axis:
+    """So many adjacent places of windows of which one place is given."""
+    return replace(windows, input=windows.input + (count - 1) * windows.stride, output=count)
 
 
 def _alone(count: int) -> Axis:

@@ -31,6 +31,11 @@ class CutParts(NamedTuple):
         first, end = (asm.chosen(is_low, *bounds) for bounds in zip(self.lower, self.taller, strict=True))
         return asm.any_of(is_low, is_tall), (first, end)
 
+    def moved(self, asm: Assembler, distance: Index) -> CutParts:
+        """The same tiles of rows that lie further behind."""
+        taller, lower = ((asm.add(first, distance), asm.add(end, distance)) for first, end in (self.taller, self.lower))
+        return CutParts(self.low, taller, lower)
+
 
 class RowCut(NamedTuple):
     """How rows are cut into tiles.

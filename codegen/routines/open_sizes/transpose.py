@@ -78,13 +78,13 @@ def _matrices(task: Task, twin: Task) -> tuple[_Matrices, _Matrices]:
     Raises:
         RejectionError: if a task does anything else, or both sides are known only when it runs.
     """
-    one, other = _transposed(task), _transposed(twin)
+    one, other = matrices_of(task), matrices_of(twin)
     if one[1] != other[1] and one[2] != other[2]:
         raise RejectionError("both sides of a transpose are known only when it runs")
     return one, other
 
 
-def _transposed(task: Task) -> _Matrices:
+def matrices_of(task: Task) -> _Matrices:
     """The matrices of a task of known sizes."""
     if len(task.inputs) != 1 or len(task.results) != 1 or not task.inputs[0].is_f32:
         raise RejectionError("no transpose of one activation of f32")
