@@ -16,6 +16,7 @@ from sartor.codegen.ir.layer import ENTRY, I32
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.known_sizes import KnownSizes
+from sartor.codegen.linking.shared_memory import PHASE, has_open_sizes, with_shared_memory
 from sartor.codegen.mlir.iree_compiler import inlined, translate
 
 _DISPATCH = re.compile(
@@ -87,7 +88,8 @@ def planned_bytes(module: str, shapes: Sequence[Sequence[int]], target: Target) 
     Raises:
         CompileError: if it does not compile.
     """
-    return peak_of(translate(inlined(module), target.flags, to="stream", start="flow"), shapes)
+    planned = translate(inlined(module), target.flags, to=PHASE, start="flow")
+    return peak_of(with_shared_memory(planned) if target.is_cpu and has_open_sizes(module) else planned, shapes)
 
 
 def peak_of(text: str, shapes: Sequence[Sequence[int]]) -> int | None:

@@ -22,6 +22,7 @@ from sartor.codegen.linking.functions.growing import growing_functions
 from sartor.codegen.linking.functions.stateful import stateful_functions
 from sartor.codegen.linking.functions.stateful_calls import StatefulCalls
 from sartor.codegen.linking.pieces import Stitching
+from sartor.codegen.linking.shared_memory import PHASE, has_open_sizes, share_memory
 from sartor.codegen.linking.weights.joining import are_many, join_weights, kept_out_of_code
 from sartor.codegen.linking.weights.parameters import Parameters
 from sartor.codegen.mlir.before_lowering.bfloat_conversions import convert_by_floats
@@ -135,7 +136,8 @@ def compile_stitched(
         return module
 
     if target.is_cpu:
-        write_divided(make, path, target.flags, store)
+        edits = {PHASE: share_memory} if has_open_sizes(stitched.text) else {}
+        write_divided(make, path, target.flags, store, edits)
     else:
         write_module(make, path, target.flags, start="flow")
 

@@ -22,6 +22,7 @@ from sartor.codegen.mlir.iree_compiler import (
     SOURCES,
     TRANSLATED,
     Advance,
+    Edit,
     bytecode,
     compiler_version,
     ir,
@@ -147,7 +148,13 @@ def _written(executable: ir.Operation) -> bytes:
     return bytecode(module.operation)
 
 
-def write_divided(make: Callable[[], ir.Module], path: Path, flags: Sequence[str], store: CodeStore | None) -> None:
+def write_divided(
+    make: Callable[[], ir.Module],
+    path: Path,
+    flags: Sequence[str],
+    store: CodeStore | None,
+    edits: Mapping[str, Edit] | None = None,
+) -> None:
     """Compile a module of dispatches for CPUs to a .vmfb, its executables by LLVM in threads if the module allows that.
 
     Args:
@@ -155,12 +162,14 @@ def write_divided(make: Callable[[], ir.Module], path: Path, flags: Sequence[str
         path: the file, replaced if there is one.
         flags: session flags of ``iree-compile``.
         store: translated executables of other modules; None if there are none to be used.
+        edits: changes the module after a phase, by its name.
 
     Raises:
         CompileError: with IREE's first diagnostic, or because the file cannot be written.
     """
     try:
-        write_module(make, path, flags, start="flow", apart=TranslatedApart(flags, store, threaded=True))
+        apart = TranslatedApart(flags, store, threaded=True)
+        write_module(make, path, flags, start="flow", edits=edits, apart=apart)
     except UndividedModuleError as error:
         _LOG.info("LLVM compiles the executables in one thread: %s", error)
-        write_module(make, path, flags, start="flow", apart=TranslatedApart(flags, store))
+        write_module(make, path, flags, start="flow", edits=edits, apart=TranslatedApart(flags, store))

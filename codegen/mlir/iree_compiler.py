@@ -260,7 +260,7 @@ def write_module(
         flags: session flags of ``iree-compile``.
         start: phase whose output the module is.
         edits: changes the module after a phase, by its name; in the order of the phases.
-        apart: translates its executables; there are no ``edits`` then.
+        apart: translates its executables; ``edits`` come before that then.
 
     Raises:
         CompileError: with IREE's first diagnostic, or because the file cannot be written.
