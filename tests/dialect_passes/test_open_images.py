@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from sartor.codegen.ir.sizes.dims import Symbol
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Index
+from sartor.codegen.kernels.layers import kernel_layer
 from sartor.codegen.kernels.open_sizes.costs import OpenConvolutionCost, OpenWinogradCost
 from sartor.codegen.kernels.open_sizes.patches import Side
+from sartor.codegen.kernels.open_sizes.strips import Strips
 from sartor.codegen.routines import FUSED_ROUTINES, routines_for
 from sartor.costing.listing import list_candidates
 from sartor.dialect_passes.fuse_layers import apply_fusions
@@ -118,6 +120,34 @@ def test_windows_of_all_kinds_are_right_for_any_size(tmp_path: Path) -> None:
     assert wrong_sizes(session, path, SIZES) == []
 
 
+@pytest.mark.parametrize("shares", [True, False])
+def test_little_work_is_done_by_one_workgroup(shares: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It computes the shares of all; where it does its own alone, results of few places are wrong."""
+    # Code of equal layers is made once.
+    count, build = 21 + shares, Builder()
+    image = build.op("Relu", "r0", build.conv("stem", "x", (3, count), kernel=1))
+    build.op("MaxPool", "y", image, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    model = named(build.model([("x", [1] * 4)], [("y", [1] * 4)]), {"x": ["n", 3, "height", "width"], "y": [*"nchw"]})
+    path = saved(model, tmp_path / "model.onnx")
+    graph, given = opened(path, [BATCH, Symbol("height", 1, 45), Symbol("width", 1, 58)], shape_of)
+    monkeypatch.setattr(kernel_layer, "_SHORT", 1e-6)
+    if not shares:
+        monkeypatch.setattr(Assembler, "repeat", _once(Assembler.repeat))
+    session = fused(graph, 1).session(given, tmp_path / "model.vmfb")
+    wrong = wrong_sizes(session, path, SIZES)
+    assert (3, 45, 57) not in wrong
+    assert ((1, 7, 5) in wrong) is not shares
+
+
+def _once(repeat: Callable[..., None]) -> Callable[..., None]:
+    """Loops, of which those over a known number of shares by a number of workgroups run once."""
+
+    def patched(asm: Assembler, lower: Index, upper: Index, step: Index, body: Callable[[Index], None]) -> None:
+        repeat(asm, lower, upper, step if isinstance(step, int) else 1 << 20, body)
+
+    return patched
+
+
 @pytest.mark.parametrize("number", [0, 9])
 def test_convolutions_by_winograd_are_right_for_any_size(number: int, tmp_path: Path) -> None:
     """Of channels that fill no vector and no panel, with a bias, a sum and uneven borders; smaller than a tile, too."""
@@ -160,6 +190,56 @@ def test_windows_before_a_product_are_right_for_any_size(number: int, tmp_path: 
     network = fused(graph, number, "open_separable")
     assert [*network.routines.values()].count("open_separable") == 4
     assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, SIZES) == []
+
+
+@pytest.mark.parametrize("number", [0, 1, 9])
+def test_strips_of_images_are_right_for_any_size(number: int, tmp_path: Path) -> None:
+    """Of few and of many channels, turned first and not, of one line of filters, and behind more of them than fit."""
+    build = Builder()
+    around = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    x = build.op("Relu", "r0", build.op("Conv", "stem", "x", build.weight(20, 3, 3, 3), build.weight(20), **around))
+    skewed = {"strides": [1, 2], "dilations": [1, 2], "pads": [3, 1, 2, 5]}
+    side = build.conv("side", x, (20, 37), kernel=1)
+    outputs = {
+        "skewed": build.op("Conv", "skewed", x, build.weight(40, 20, 5, 4), build.weight(40), **skewed),
+        "added": build.op("Relu", "r1", build.op("Add", "sum", build.conv("added", x, (20, 37)), side)),
+        "flat": build.op("Conv", "flat", x, build.weight(7, 20, 1, 5), pads=[0, 2, 0, 2]),
+        "bare": build.op("Conv", "bare", x, build.weight(16, 20, 1, 1), strides=[1, 3]),
+    }
+    names = [build.op("Identity", f"y_{name}", value) for name, value in outputs.items()]
+    model = build.model([("x", [1] * 4)], [(name, [1] * 4) for name in names])
+    shapes = {name: [f"{dim}_{name}" for dim in "nchw"] for name in names}
+    path = saved(named(model, {"x": ["n", 3, "height", "width"], **shapes}), tmp_path / "model.onnx")
+    graph, given = opened(path, [BATCH, HEIGHT, Symbol("width", 1, 901)], shape_of)
+    network = fused(graph, number, "open_strips")
+    expected = dict.fromkeys(("input.0.nhwc+stem", *outputs), "open_strips")
+    assert {name: network.routines.get(name) for name in expected} == expected
+    # One, less than a window, borders alone, lines of several strips, and around tiles and vectors.
+    sizes = [
+        (1, 1, 1),
+        (2, 2, 3),
+        (3, 45, 57),
+        (1, 45, 1),
+        (1, 7, 5),
+        (1, 3, 901),
+        (2, 1, 353),
+        (1, 33, 31),
+        (3, 13, 17),
+    ]
+    assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, sizes) == []
+
+
+def test_a_strip_that_leaves_out_a_border_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = Builder()
+    build.op("Conv", "y", "x", build.weight(16, 3, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1])
+    model = named(build.model([("x", [1] * 4)], [("y", [1] * 4)]), {"x": ["n", 3, "height", "width"], "y": [*"nchw"]})
+    path = saved(model, tmp_path / "model.onnx")
+    graph, given = opened(path, [BATCH, HEIGHT, WIDTH], shape_of)
+    monkeypatch.setattr(Strips, "_zeros", lambda *_: None)
+    network = fused(graph, 0, "open_strips")
+    assert "open_strips" in network.routines.values()
+    # What an earlier line left lies there.
+    assert wrong_sizes(network.session(given, tmp_path / "model.vmfb"), path, [(3, 45, 57)]) == [(3, 45, 57)]
 
 
 def test_images_are_transposed_and_joined_for_any_size(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ class ControlFlow(IndexArithmetic):
             yield
         self._begun.pop()
 
-    def loop(self, lower: Index, upper: Index, step: int, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
+    def loop(self, lower: Index, upper: Index, step: Index, carried: Sequence[ir.Value], body: Body) -> list[ir.Value]:
         """``for index in range(lower, upper, step)``, without a loop if there is at most one iteration.
 
         Args:
@@ -49,14 +49,14 @@ class ControlFlow(IndexArithmetic):
             carried: initial values of what iterations carry.
             body: emits one iteration, given the index and the carried values; returns the new values.
         """
-        if isinstance(lower, int) and isinstance(upper, int) and upper - lower <= step:
+        if isinstance(lower, int) and isinstance(upper, int) and isinstance(step, int) and upper - lower <= step:
             return body(lower, list(carried)) if lower < upper else list(carried)
         loop = scf.ForOp(self.value(lower), self.value(upper), self.value(step), list(carried))
         with self._inside(loop, loop.body):
             scf.yield_(body(loop.induction_variable, list(loop.inner_iter_args)))
         return list(loop.results)
 
-    def repeat(self, lower: Index, upper: Index, step: int, body: Callable[[Index], None]) -> None:
+    def repeat(self, lower: Index, upper: Index, step: Index, body: Callable[[Index], None]) -> None:
         """``for index in range(lower, upper, step)``, without carried values."""
 
         def every(index: Index, carried: list[ir.Value]) -> list[ir.Value]:

@@ -27,6 +27,7 @@ _ROUGH = ("bf16",)
 _AT_LEAST_ONE = "nvvm.minctasm = 1 : i32"
 _ALIGNMENT = 64
 _GROUP = "hal.interface.workgroup.id"
+_COUNT = "hal.interface.workgroup.count"
 _LANE = "gpu.thread_id"
 _GIVEN = "arith.index_cast"
 _FLAGS = "%flags"
@@ -48,6 +49,9 @@ class Kernel:
         threads: of a workgroup on a GPU; None for code of a CPU.
         flags: type of a last buffer, which is zero when the kernel starts; None for none. Workgroups that run at the
             same time tell each other by it how far they are.
+        symbols: sizes that are known only when it runs.
+        alone: elements of the result below which the first workgroup computes the shares of all: to hand work to
+            another thread takes longer than a little work.
     """
 
     name: str
@@ -59,6 +63,7 @@ class Kernel:
     threads: int | None = None
     flags: TensorType | None = None
     symbols: tuple[Symbol, ...] = ()
+    alone: int = 0
 
     @property
     def is_rough(self) -> bool:
@@ -85,19 +90,27 @@ class Kernel:
             given = [op.results[0] for op in ops if op.name == _GIVEN]
             x, y, z = (op.results[0] for op in ops if op.name == _GROUP)
             sizes = self.groups
+            counts = [op.results[0] for op in ops if op.name == _COUNT]
             with ir.InsertionPoint(ops[-1]):
                 assembler = self._assembler(target, block, ops)
                 assembler.symbols = dict(zip(self.symbols, given, strict=True))
-                write(
-                    assembler,
-                    memories,
-                    (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0),
-                )
+                group = (x if sizes[0] > 1 else 0, y if sizes[1] > 1 else 0, z if sizes[2] > 1 else 0)
+                for count in counts:
+                    assembler.repeat(x, sizes[0], count, lambda share: write(assembler, memories, (share, 0, 0)))
+                if not counts:
+                    write(assembler, memories, group)
             try:
                 module.operation.verify()
             except ir.MLIRError as error:
                 raise RejectionError(first_error(error)) from None
             return str(module.body.operations[0].operation.get_asm(use_local_scope=True))
+
+    @property
+    def may_be_alone(self) -> bool:
+        """Whether so many workgroups run as the size of the result tells."""
+        groups, *others = self.groups
+        fits = self.alone and self.symbols and groups > 1 and others == [1, 1]
+        return bool(fits) and len(self.results) == 1 and self.flags is None and self.results[0].dims is not None
 
     def _is_invocation(self, target: Target) -> bool:
         """Whether an invocation computes one lane of each vector: all kernels on Vulkan, and some on CUDA."""
@@ -124,6 +137,7 @@ class Kernel:
         results = [own or sizes.typed(self.results[0]), *map(sizes.typed, self.results[1:])]
         numbers = [f"%i{index}" for index in range(len(self.symbols))]
         given, types = [*numbers, *arguments], [*[I32] * len(numbers), *map(sizes.typed, self.reads)]
+        workload = f"[{sizes.elements(self.results[0].dims or ())}]" if self.may_be_alone else ""
         before = "".join(f"{line}\n  " for line in (*map(_as_number, range(len(numbers))), *sizes.lines))
         if self.flags is not None:
             before += f"%zero = arith.constant 0 : i32\n  {_FLAGS} = flow.tensor.splat %zero : {self.flags}\n  "
@@ -134,7 +148,7 @@ class Kernel:
         reference = f"{{hal.executable.ref = [@{self.name}]}}"
         name = "%r" if len(results) == 1 else f"%r:{len(results)}"
         return (
-            f"{before}{name} = flow.dispatch {symbol}({', '.join(given)}) {reference} : "
+            f"{before}{name} = flow.dispatch {symbol}{workload}({', '.join(given)}) {reference} : "
             f"({', '.join(types)}) -> ({', '.join(results)})"
         )
 
@@ -183,13 +197,22 @@ class Kernel:
         )
         computed = "".join(f"    {line}\n" for line in extents.lines)
         groups = "\n".join(f"    %g{index} = {_GROUP}[{index}] : index" for index in range(3))
+        groups += f"\n    %count = {_COUNT}[0] : index" if self.may_be_alone else ""
         sizes = "\n".join(f"    %s{axis} = arith.constant {size} : index" for axis, size in enumerate(self.groups))
+        given, first = "", "%s0"
+        if self.may_be_alone:
+            given, first = ", %elements: index", "%first"
+            sizes += f"""
+    %one = arith.constant 1 : index
+    %alone = arith.constant {self.alone} : index
+    %is_little = arith.cmpi ult, %elements, %alone : index
+    %first = arith.select %is_little, %one, %s0 : index"""
         export = f"hal.executable.export public @{self.name} ordinal(0) layout({layout})"
         return f"""hal.executable private @{self.name} {{
   hal.executable.variant public @{self.name} target({executable_target(target)}) {{
-   {export} count(%d: !hal.device) -> (index, index, index) {{
+   {export} count(%d: !hal.device{given}) -> (index, index, index) {{
 {sizes}
-    hal.return %s0, %s1, %s2 : index, index, index
+    hal.return {first}, %s1, %s2 : index, index, index
    }}
    builtin.module {{ func.func @{self.name}(){self._attributes(target)} {{
     %c0 = arith.constant 0 : index

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Protocol, Self, runtime_checkable
 
+from sartor.codegen.analysis.operation_count import operation_count
 from sartor.codegen.analysis.rounded_result import step_of
 from sartor.codegen.ir.layer import Task, TensorType
 from sartor.codegen.ir.packing import Packing
@@ -21,7 +22,10 @@ from sartor.codegen.kernels.emit.workgroup_counts import check_groups
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.rewriting.rewrite import Rewrite
 from sartor.codegen.source_digest import source_digest
+from sartor.devices import CPU
 
+# To wake another thread takes 5 to 50 microseconds. A core does about so much in a second.
+_SHORT, _OPERATIONS_PER_SECOND, _BYTES_PER_SECOND = 10e-6, 1.5e11, 1.5e11
 _KERNEL = "kernel"
 
 
@@ -132,7 +136,8 @@ class KernelLayer:
         threads = self.code.threads if isinstance(self.code, ThreadCode) else None
         groups, lanes = self.code.groups, self.code.lanes
         flags, symbols = self.flags, self.symbols
-        return Kernel(_KERNEL, tuple(reads), tuple(results), groups, lanes, self.tied, threads, flags, symbols)
+        own = self.tied, threads, flags, symbols, _little(task) if symbols and self.output.device == CPU else 0
+        return Kernel(_KERNEL, tuple(reads), tuple(results), groups, lanes, *own)
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -336,3 +341,14 @@ def build_kernel(
     if overwriting is not None and overwriting.tied is not None:
         over = OverwritingKernel(overwriting.tied, replace(kernel, overwrites=True))
     return layer.implementation(kernel, over)
+
+
+def _little(task: Task) -> int:
+    """Elements of the result that a thread computes in a time that is too short to be shared.
+
+    Where operations for an element grow with sizes, they are those of the largest.
+    """
+    elements = max(1, task.results[0].elements)
+    moved = sum(tensor.bytes for tensor in (*task.inputs, *task.results))
+    seconds = operation_count(task) / _OPERATIONS_PER_SECOND + moved / _BYTES_PER_SECOND
+    return round(_SHORT * elements / max(seconds, 1e-12))

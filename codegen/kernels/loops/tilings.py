@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sartor.codegen.analysis.register_tiles import balanced
 from sartor.codegen.ir.machines.core import Core
-from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups_of_two
+from sartor.codegen.kernels.loops.partition import long_workgroups, many_workgroups, many_workgroups_of_two
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.mlir.machine import Machine
 
@@ -236,6 +236,22 @@ def _ways(wide: int, depth: int, machine: Machine, prepares: bool) -> Iterator[t
 def _prefers_rows(work: Work, machine: Machine) -> bool:
     """Whether workgroups partition rows. Then each reads all filters, which should stay in the cache."""
     return work.filter_bytes <= machine.core.resident_bytes
+
+
+def shared_by_rows(listed: Sequence[Tiling], work: Work, machine: Machine) -> list[Tiling]:
+    """Tilings of a product of any number of rows, whose workgroups share these where panels are too few to be shared.
+
+    It has its workgroups share the panels itself where a call has few rows.
+    """
+    groups = many_workgroups(work.rows * work.columns, machine.threads)
+    enough = long_workgroups(groups, machine.threads)
+    shared = (
+        replace(tiling, row_groups=groups, panel_groups=1)
+        if tiling.row_groups == 1 and tiling.panel_groups < enough
+        else tiling
+        for tiling in listed
+    )
+    return [*dict.fromkeys(shared)]
 
 
 def _split(work: Work, vectors: int, shape: Shape, threads: int, *, by_rows: bool) -> Tiling:

@@ -20,7 +20,7 @@ from sartor.codegen.kernels.layers.kernel_layer import KernelLayer, KernelParts
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
 from sartor.codegen.kernels.loops.tiling import Tiling
-from sartor.codegen.kernels.loops.tilings import Work, tilings, with_panels_of_many
+from sartor.codegen.kernels.loops.tilings import Work, shared_by_rows, tilings, with_panels_of_many
 from sartor.codegen.kernels.open_sizes.open_rows import OpenRows, open_rows
 from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.kernels.vector.product import product_contraction
@@ -82,6 +82,8 @@ class Product(ProductRoutine):
         usual = worth_trying(tilings_by(self.element, work, machine), machine, self.storage, self.element)
         if task.opened is not None and machine.in_subgroups:
             return list(dict.fromkeys(map(_lower, usual)))
+        if task.opened is not None and is_by_weight(task):
+            return shared_by_rows(usual, work, machine)
         return with_panels_of_many(usual, work, machine) if (shape.rows or 1) == 1 and is_by_weight(task) else usual
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:

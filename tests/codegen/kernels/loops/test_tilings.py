@@ -12,7 +12,15 @@ from sartor.codegen.analysis.convolution import Convolution, Window
 from sartor.codegen.analysis.winograd_tiles import OutputTile
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.machines.core import WIDE
-from sartor.codegen.kernels.loops.tilings import Shape, Work, chunk, register_shapes, tilings, with_panels_of_many
+from sartor.codegen.kernels.loops.tilings import (
+    Shape,
+    Work,
+    chunk,
+    register_shapes,
+    shared_by_rows,
+    tilings,
+    with_panels_of_many,
+)
 from sartor.codegen.kernels.windows.window import window_tilings
 from sartor.codegen.kernels.winograd.convolution import winograd_tilings
 from sartor.codegen.mlir.machine import Machine
@@ -73,6 +81,17 @@ def test_a_row_is_offered_the_panels_of_many_rows(machine: Machine, count: int, 
         assert {tiling.vectors for tiling in many} <= {tiling.vectors for tiling in found}
     further = replace(work, columns=1 + rows)
     assert with_panels_of_many(tilings(further, machine), further, machine) == tilings(further, machine)
+
+
+def test_few_panels_of_any_number_of_rows_are_not_shared() -> None:
+    """Three panels keep two threads busy for the time of two, and one does one thread alone."""
+    for count in (5, 144, 1536):
+        work = Work(1, 3000, count, 144, positions_join=True)
+        usual = tilings(work, AVX512)
+        found = shared_by_rows(usual, work, AVX512)
+        assert {tiling.columns for tiling in found} == {tiling.columns for tiling in usual}
+        assert all(tiling.row_groups * tiling.panel_groups >= 4 for tiling in found)
+        assert all(tiling in found for tiling in usual if tiling.panel_groups >= 4)
 
 
 def test_invocations_of_a_gpu_are_offered_no_further_panels() -> None:
