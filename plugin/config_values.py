@@ -41,6 +41,8 @@ from sartor.tuning.selection.problem.pin import Pin
 from sartor.tuning.selection.registry import SELECTORS
 
 _WEIGHTS_SUFFIX = ".irpa"
+# What plans may be weighed by; how much of the weights lies in a file twice has a bound.
+_WEIGHED = tuple(quantity for quantity in Quantity if quantity is not Quantity.REPEATED)
 Reader = Callable[[str, object], Any]
 """Reads the value of a setting; it takes the name that errors shall tell."""
 
@@ -92,10 +94,13 @@ def _error_measure(name: str, value: object) -> ErrorMeasure:
 
 def _pareto(name: str, value: object) -> tuple[Quantity, Quantity]:
     """Two different quantities, or a text such as ``latency,memory``."""
-    expected = f"two different ones of {', '.join(Quantity)}, such as latency,memory"
+    expected = f"two different ones of {', '.join(_WEIGHED)}, such as latency,memory"
     items = tuple(value.split(",")) if isinstance(value, str) else several(name, value, expected)
     if len(items) != 2:
         raise refusal(name, value, expected)
+    for item in items:
+        if item not in _WEIGHED:
+            raise refusal(name, item, f"one of {', '.join(_WEIGHED)}")
     first, second = (choice(name, item, Quantity) for item in items)
     if first is second:
         raise refusal(name, value, expected)

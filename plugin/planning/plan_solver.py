@@ -17,6 +17,7 @@ from sartor.codegen.linking.adapts import AdaptKind
 from sartor.errors import InfeasibleError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.planning.recipe import Recipe, split_recipe, timed_plan
+from sartor.planning.second_forms import bounded
 from sartor.planning.shared_weights import WeightSharing
 from sartor.policies import PlanPolicy, Precision
 from sartor.precision.eligibility import IsEligible, eligibility
@@ -151,7 +152,7 @@ class PlanSolver:
         """
 
         def find(problem: Problem) -> Sequence[Selection]:
-            return solve(problem, self.policy.selector, limits=limits)
+            return solve(problem, self.policy.selector, limits=bounded(problem, self.policy.selector, limits))
 
         return self._settled(tables, find, tuple(limits.bounds))
 
@@ -163,7 +164,8 @@ class PlanSolver:
             # Conversions are measured between the calls, which must not leave the next one without time.
             nonlocal left
             begin = perf_counter()
-            selections = alternatives(problem, count, apart, limits, excess=excess, seconds=left)
+            within = bounded(problem, self.policy.selector, limits)
+            selections = alternatives(problem, count, apart, within, excess=excess, seconds=left)
             left = max(left - (perf_counter() - begin), 0.0)
             return selections
 
@@ -203,7 +205,9 @@ class PlanSolver:
 
         def find(problem: Problem) -> Sequence[Selection]:
             nonlocal complete
-            front = pareto_front(problem, *quantities, limits, seconds=auto.SECONDS)
+            front = pareto_front(
+                problem, *quantities, bounded(problem, self.policy.selector, limits), seconds=auto.SECONDS
+            )
             complete = front.complete
             return [_selection(problem, point) for point in front.points]
 
@@ -242,7 +246,7 @@ class PlanSolver:
             keep: largest number of plans that may differ in choices of equal schemas.
         """
         device, graph = self.policy.target.device, self.imported.graph
-        quantities = (*self.policy.quantities, *bounded)
+        quantities = (*self.policy.quantities, *bounded, Quantity.REPEATED)
         may_run = eligibility(self.imported, self.policy.precision)
         for done in range(_CONVERSION_ROUNDS):
             self.progress("selecting", done, _CONVERSION_ROUNDS)

@@ -43,7 +43,7 @@ def tightened(
         return _more_exact(limits, recipe, run, budget)
     if run.status is Status.OK and memory_limit is not None and run.packed_bytes > memory_limit:
         excess = run.packed_bytes - memory_limit
-        return Limits(max(recipe.needed[Quantity.MEMORY] - excess, 0.0), limits.error)
+        return replace(limits, memory=max(recipe.needed[Quantity.MEMORY] - excess, 0.0))
     return None
 
 
@@ -51,7 +51,7 @@ def _more_exact(limits: Limits, recipe: Recipe, run: Measurement, budget: ErrorB
     estimated = recipe.needed.get(Quantity.ERROR, 0.0)
     if not estimated or run.error is None or not math.isfinite(run.error):
         return None
-    return Limits(limits.memory, budget.sum_after_run(estimated, run.error))
+    return replace(limits, error=budget.sum_after_run(estimated, run.error))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from sartor.codegen.ir.graph import INPUT_PREFIX, OUTPUT_PREFIX, Childnet, LayerGraph
 from sartor.codegen.ir.layer import Layer, TensorType
+from sartor.codegen.ir.packing import Beside
 from sartor.codegen.ir.schema import Schema
 from sartor.codegen.ir.variants.routine import Variant
 from sartor.codegen.linking.adapts import AdaptKind
@@ -74,6 +75,7 @@ def choice_of(
             memory=own,
             error=squared_error(tables.error(layer, variant, measurement)),
             starting=tables.starting.get((key, variant.descriptor), 0.0),
+            repeated=_repeated(layer, variant),
         ),
         scratch=tables.scratch.get((key, variant.descriptor), 0),
         shared=shared,
@@ -92,6 +94,16 @@ def _shared(layer: Layer, variant: Variant, uses: Mapping[str, int]) -> tuple[tu
         (f"{name} {packing}", packing.type_of(logical).bytes)
         for name, packing, logical in zip(layer.weights, packings, layer.task.weights, strict=True)
         if uses[name] > 1
+    )
+
+
+def _repeated(layer: Layer, variant: Variant) -> float:
+    """Bytes of the weights that a variant reads in two forms, in the smaller of both."""
+    return sum(
+        min(form.type_of(weight).bytes for form in (step.first, step.second))
+        for packing, weight in zip(variant.implementation.packings, layer.task.weights, strict=True)
+        for step in packing.steps
+        if isinstance(step, Beside)
     )
 
 

@@ -14,7 +14,8 @@ from sartor.tuning.selection.registry import SELECTORS
 
 EXACT = (auto.NAME, dprs.NAME, ilp.NAME)
 """Solvers that prove their plans the best."""
-_WITHIN_LIMITS = (auto.NAME, ilp.NAME)
+WITHIN_LIMITS = (auto.NAME, ilp.NAME)
+"""Solvers of plans within limits."""
 
 
 def check_solver(name: str, objective: Objective, limits: Limits = UNLIMITED) -> None:
@@ -25,9 +26,9 @@ def check_solver(name: str, objective: Objective, limits: Limits = UNLIMITED) ->
     """
     if name not in SELECTORS:
         raise UsageError(f"'{name}' is no selector, choose among {', '.join(SELECTORS)}")
-    if name in _WITHIN_LIMITS:
+    if name in WITHIN_LIMITS:
         return
-    kept = f"choose {' or '.join(_WITHIN_LIMITS)}"
+    kept = f"choose {' or '.join(WITHIN_LIMITS)}"
     if limits.bounds:
         raise UsageError(f"the selector '{name}' knows no limit of {', '.join(limits.bounds)}; {kept}")
     if objective is Objective.MEMORY:

@@ -19,6 +19,7 @@ from sartor.codegen.routines.open_sizes.convolution import OpenConvolutionKernel
 from sartor.codegen.routines.open_sizes.versions import OpenVersions
 from sartor.codegen.routines.open_sizes.winograd import SMALL_SIDES, OpenWinogradKernel
 from sartor.frontend.imported_model import ImportedModel
+from sartor.tuning.cost_tables.problem_builder import _repeated
 from sartor.tuning.records.network import Network, network_of
 from tests.dialect_passes.test_open_images import BATCH, HEIGHT, WIDTH, Fused, fused, shape_of, wrong_sizes
 from tests.dialect_passes.test_opening import TARGET, opened
@@ -80,6 +81,15 @@ def test_the_version_for_few_places_runs_below_the_threshold_alone(
     monkeypatch.setattr(OpenConvolution, "write", lambda *_: None)
     wrong = wrong_sizes(found.session(model, tmp_path / "wrong.vmfb"), path, SIZES, 1e-4)
     assert wrong == [sizes for sizes in SIZES if np.prod(sizes) < LEAST_PLACES]
+
+
+def test_what_lies_in_a_file_twice_is_known(tmp_path: Path) -> None:
+    """The filters of the version for few places, which are smaller: 180 rows of 37 columns, in vectors."""
+    _, graph, _ = network(tmp_path)
+    found = in_versions(graph, ROUTINES["convolution"], LEAST_PLACES)
+    sizes = {layer.name: _repeated(layer, found.code[layer.name]) for layer in found.graph.layers}
+    (twice,) = (size for size in sizes.values() if size)
+    assert 180 * 37 * 4 <= twice <= 180 * 64 * 4
 
 
 def test_weights_are_packed_for_both_versions_one_behind_the_other() -> None:

@@ -37,6 +37,7 @@ class Cost:
         error: its squared error, which is added to the sum that predicts the error of the model's outputs
             (``tuning.errors.error_sum``).
         starting: seconds that executing takes longer in the first inference.
+        repeated: bytes of weights in a second form, which ``memory`` counts, too.
     """
 
     latency: float = 0.0
@@ -44,6 +45,7 @@ class Cost:
     memory: float = 0.0
     error: float = 0.0
     starting: float = 0.0
+    repeated: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -52,11 +54,12 @@ class Cost:
             self.memory + other.memory,
             self.error + other.error,
             self.starting + other.starting,
+            self.repeated + other.repeated,
         )
 
     def share(self, readers: int) -> Cost:
         """The part of one of several readers that pay in equal parts."""
-        parts = self.latency, self.cold, self.memory, self.error, self.starting
+        parts = self.latency, self.cold, self.memory, self.error, self.starting, self.repeated
         return Cost(*(part / readers for part in parts))
 
     @property

@@ -25,12 +25,14 @@ from sartor.tuning.selection.problem.selection import Assignment, evaluate
 
 
 class Quantity(StrEnum):
-    """A quantity to limit or minimise: seconds of a warm and of the first inference, bytes, or squared error."""
+    """A quantity to limit or minimise: seconds of a warm and of the first inference, bytes, squared error, or bytes of
+    weights in a second form."""
 
     LATENCY = "latency"
     COLD = "cold"
     MEMORY = "memory"
     ERROR = "error"
+    REPEATED = "repeated"
 
 
 Amounts = Mapping[Quantity, float]
@@ -44,6 +46,7 @@ class Limits:
     Attributes:
         memory: bytes of all packed weights and of the peak of the activations together.
         error: the largest sum of the squared errors of all choices and adapts.
+        repeated: bytes of weights that are packed in a second form beside the first.
 
     Raises:
         ValueError: if a limit is negative or NaN.
@@ -51,6 +54,7 @@ class Limits:
 
     memory: float | None = None
     error: float | None = None
+    repeated: float | None = None
 
     def __post_init__(self) -> None:
         for quantity, bound in self.bounds.items():
@@ -60,7 +64,11 @@ class Limits:
     @property
     def bounds(self) -> dict[Quantity, float]:
         """The limits that are not None."""
-        pairs = ((Quantity.MEMORY, self.memory), (Quantity.ERROR, self.error))
+        pairs = (
+            (Quantity.MEMORY, self.memory),
+            (Quantity.ERROR, self.error),
+            (Quantity.REPEATED, self.repeated),
+        )
         return {quantity: bound for quantity, bound in pairs if bound is not None}
 
 
@@ -82,6 +90,7 @@ def measures(problem: Problem, plan: Assignment) -> Amounts:
         Quantity.COLD: costs.value(Objective.COLD),
         Quantity.MEMORY: costs.memory + shared_bytes(plan) + peak_bytes(problem, plan),
         Quantity.ERROR: costs.error,
+        Quantity.REPEATED: costs.repeated,
     }
 
 

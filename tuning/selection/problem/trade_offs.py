@@ -51,5 +51,6 @@ def _vector(choice: Choice, quantities: Sequence[Quantity]) -> _Vector:
         Quantity.COLD: (choice.cost.latency, choice.cost.executing, choice.cost.cold),
         Quantity.MEMORY: (choice.cost.memory, choice.scratch),
         Quantity.ERROR: (choice.cost.error,),
+        Quantity.REPEATED: (choice.cost.repeated,),
     }
     return tuple(part for quantity in quantities for part in parts[quantity])

@@ -131,6 +131,8 @@ class Program:
         """The coefficient of each column in a quantity; memory includes the peak of the activations."""
         if quantity is Quantity.ERROR:
             return np.array([cost.error for cost in self._costs])
+        if quantity is Quantity.REPEATED:
+            return np.array([cost.repeated for cost in self._costs])
         vector = self.objective(Objective(quantity.value))
         if quantity is Quantity.MEMORY and self._peak is not None:
             vector[self._peak] = _UNIT

@@ -88,7 +88,7 @@ def explain(search: BoundedSearch, limits: Limits, seconds: float = _SECONDS) ->
 
 def amount(quantity: Quantity, value: float) -> str:
     """A value as text that can be given as a limit."""
-    if quantity is not Quantity.MEMORY:
+    if quantity not in (Quantity.MEMORY, Quantity.REPEATED):
         return repr(value)
     size = str(int(value)) if float(value).is_integer() else repr(value)
     return f"{size} B ({value / 2**20:.2f} MiB)"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.selection import exhaustive
 from sartor.codegen.ir.schema import Schema
 from sartor.errors import InfeasibleError
+from sartor.tuning.selection import auto
 from sartor.tuning.selection.problem.cost import Cost, Objective
 from sartor.tuning.selection.problem.limits import Limits, Quantity, held_bytes, measures, peak_bytes, within
 from sartor.tuning.selection.problem.problem import Choice, Edge, Node, Problem
@@ -38,7 +39,7 @@ def _sized(problem: Problem, rng: Random) -> Problem:
     def choice(each: Choice) -> Choice:
         return replace(
             each,
-            cost=replace(each.cost, error=float(rng.randint(0, 5))),
+            cost=replace(each.cost, error=float(rng.randint(0, 5)), repeated=float(rng.choice((0, 0, 2, 7)))),
             childnet=None if each.childnet is None else _sized(each.childnet, rng),
             scratch=float(rng.choice((0, 0, 3, 8))),
             shared=tuple(weight for weight in _WEIGHTS if rng.random() < 0.2),
@@ -80,6 +81,7 @@ def test_the_best_plan_within_limits_is_the_exhaustive_one(random_problem: Build
     limits = Limits(
         rng.choice((None, max(pattern[Quantity.MEMORY] - rng.choice((0, 0, 1, 5)), 0.0))),
         rng.choice((None, max(pattern[Quantity.ERROR] - rng.choice((0, 0, 1, 3)), 0.0))),
+        rng.choice((None, None, max(pattern[Quantity.REPEATED] - rng.choice((0, 0, 1, 5)), 0.0))),
     )
     allowed = [plan.cost for plan, needed in zip(plans, needs, strict=True) if within(needed, limits.bounds)]
     if not allowed:
@@ -127,6 +129,22 @@ def test_a_limit_makes_it_choose_what_needs_less() -> None:
     assert less.cost > best.cost
     assert less.optimal
     assert measures(problem, less.assignment)[Quantity.MEMORY] < needed
+
+
+def test_second_forms_of_weights_are_those_that_save_most_within_their_bytes() -> None:
+    def layer(name: str, saved: float, size: float) -> Node:
+        return Node(name, (Choice("once", (), A, Cost(9.0)), Choice("twice", (), A, Cost(9.0 - saved, repeated=size))))
+
+    problem = Problem((layer("large", 5.0, 60.0), layer("one", 3.0, 40.0), layer("two", 3.5, 50.0)), (), {})
+    chosen = {
+        bound: [
+            name
+            for name, choice in auto.k_best(problem, 1, Limits(repeated=bound))[0].choices.items()
+            if choice.name == "twice"
+        ]
+        for bound in (0.0, 45.0, 95.0, 150.0)
+    }
+    assert chosen == {0.0: [], 45.0: ["one"], 95.0: ["one", "two"], 150.0: ["large", "one", "two"]}
 
 
 def test_a_childnets_peak_is_scratch_of_its_layer() -> None:
