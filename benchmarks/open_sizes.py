@@ -2,6 +2,8 @@
 
     python -m benchmarks.open_sizes encoder.onnx encoder.vmfb --size batch=1,4,8 --size sequence=1,7,64,511
 
+    python -m benchmarks.open_sizes encoder.onnx rounded.vmfb --beside encoder.vmfb --max-error 0.1 --size sequence=128
+
 All combinations of sizes are timed, each runtime in turn in one session for all of them. A row has the first call by
 later ones, each behind a call with another size, Sartor's time in calls one after another, and the peers' times by
 Sartor's; below are their geometric means and the least ones.
@@ -51,11 +53,14 @@ def show(
     seconds: Annotated[float, typer.Option(help="Duration of the timing of a size.")] = 1.0,
     rounds: Annotated[int, typer.Option(help="Blocks of runs that each runtime has at least.")] = 5,
     block: Annotated[float, typer.Option(help="Duration of a block.")] = BLOCK,
+    beside: Annotated[list[Path] | None, typer.Option(help="A further file of the model, timed as the peers.")] = None,
+    max_error: Annotated[float, typer.Option(help="Of an output's largest number, what it may be off.")] = _MOST_ERROR,
 ) -> None:
     """Time all sizes; prints a table in Markdown."""
     peers: dict[str, Peer] = {"ONNX Runtime": OnnxRuntimeReference(model, threads=threads, is_timed=True)}
     if importlib.util.find_spec("openvino") is not None:
         peers["OpenVINO"] = OpenVinoReference(model, threads=threads)
+    peers |= {f"'{other.name}'": partial(_call, Session(other, threads=threads)) for other in beside or ()}
     session, inputs = Session(module, threads=threads), module_signature(module).inputs
     print(f"| sizes | first by later | ms | {' | '.join(f'{name} by Sartor' for name in peers)} |")
     print(f"|---|---:|---:|{'---:|' * len(peers)}")
@@ -69,7 +74,8 @@ def show(
             session.run(None, others)
         first, *later = (_seconds_behind(session, feeds, others) for _ in range(1 + _LATER))
         others = feeds
-        if not all(map(is_near, session.run(None, feeds), peers["ONNX Runtime"](feeds))):
+        near = partial(is_near, most=max_error)
+        if not all(map(near, session.run(None, feeds), peers["ONNX Runtime"](feeds))):
             raise typer.BadParameter(f"'{module}' is wrong for {', '.join(sizes)}")
         runs = {name: partial(peer, feeds) for name, peer in peers.items()} | {"": partial(session.run, None, feeds)}
         timed = time_interleaved(runs, min_rounds=rounds, min_seconds=seconds, block=block, pause=PAUSE)
@@ -90,9 +96,13 @@ def _seconds_behind(session: Session, feeds: Mapping[str, Array], others: Mappin
     return time.perf_counter() - begin
 
 
-def is_near(output: Array, expected: Array) -> bool:
+def _call(session: Session, feeds: Mapping[str, Array]) -> Sequence[Array]:
+    return session.run(None, feeds)
+
+
+def is_near(output: Array, expected: Array, most: float = _MOST_ERROR) -> bool:
     """Whether an output is right to a part of its largest number: ONNX Runtime's sigmoids near 0 are not, in theirs."""
-    return bool(np.abs(output - expected).max(initial=0.0) <= _MOST_ERROR * np.abs(expected).max(initial=0.0))
+    return bool(np.abs(output - expected).max(initial=0.0) <= most * np.abs(expected).max(initial=0.0))
 
 
 def combinations(texts: Sequence[str]) -> list[tuple[str, ...]]:

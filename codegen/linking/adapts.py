@@ -13,7 +13,10 @@ from sartor.codegen.digest import digest
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.layouts import image_layout, in_layout, same_order
 from sartor.codegen.ir.schema import RANGE, Schema, ranges_of, same_bytes
+from sartor.codegen.ir.size_text import SizeText
+from sartor.codegen.ir.sizes.dims import Dim, at_most, symbols_in
 from sartor.codegen.ir.variants.routine import Implementation
+from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.element_types import conversion
 
 _CHANNEL = 1
@@ -30,24 +33,35 @@ class Part:
 
 @dataclass(frozen=True, order=True)
 class AdaptKind:
-    """A conversion: of a tensor of this ONNX type, from one schema to another."""
+    """A conversion: of a tensor of this ONNX type, from one schema to another.
+
+    Attributes:
+        tensor: the type, in MLIR.
+        source: what it is produced in.
+        target: what it is needed in.
+        dims: its sizes with what those follow from that are known only when it runs; None if all are known.
+    """
 
     tensor: str
     source: Schema
     target: Schema
+    dims: tuple[Dim, ...] | None = None
 
     @staticmethod
     def between(logical: TensorType, produced: Schema, needed: Schema) -> AdaptKind | None:
         """The conversion of a tensor from the schema it is produced in to the one needed; None if they are equal."""
-        return None if produced == needed else AdaptKind(str(logical), produced, needed)
+        return None if produced == needed else AdaptKind(str(logical), produced, needed, logical.dims)
 
     @property
     def logical(self) -> TensorType:
-        return TensorType.parse(self.tensor)
+        if self.dims is None:
+            return TensorType.parse(self.tensor)
+        return replace(TensorType.parse(self.tensor.replace("?", "1")), shape=at_most(self.dims), dims=self.dims)
 
     @property
     def key(self) -> str:
-        return digest("adapt", self.tensor, str(self.source), str(self.target))
+        sizes = () if self.dims is None else (repr(self.dims),)
+        return digest("adapt", self.tensor, str(self.source), str(self.target), *sizes)
 
     @property
     def symbol(self) -> str:
@@ -89,6 +103,8 @@ def adapt(logical: TensorType, source: Schema, target: Schema) -> Implementation
     before, after = source.physical(logical), target.physical(logical)
     stored = replace(logical, dtype=source.dtype)
     moved = in_layout(stored, target.layout)
+    if logical.open_dims:
+        return _of_any_size(logical, source, target)
     lines, result = _move(stored, source.layout, target.layout)
     if moved != after:
         lines, result = [*lines, *conversion(result, moved, after, "%range0")], "%converted"
@@ -103,6 +119,32 @@ def adapt(logical: TensorType, source: Schema, target: Schema) -> Implementation
         ]
     )
     return Implementation(body, (source,), (target,), (), ranges)
+
+
+def _of_any_size(logical: TensorType, source: Schema, target: Schema) -> Implementation:
+    """As ``adapt``, of a tensor some of whose sizes are known only when it runs, whose elements stay where they are."""
+    if source.layout != target.layout:
+        raise ValueError("elements of a tensor of any size are not moved between layouts")
+    before, after = source.physical(logical), target.physical(logical)
+    symbols = symbols_in(logical.open_dims)
+    sizes = SizeText({symbol: f"%symbol{index}" for index, symbol in enumerate(symbols)})
+    given, returned = sizes.typed(before), sizes.typed(after)
+    room = f"tensor.empty({', '.join(map(sizes.name, logical.open_dims))})"
+    ranges = ranges_of((logical, logical), (source, target))
+    arguments = [f"%arg0: {VIEW}", *(f"%range{index}: {RANGE}" for index in range(len(ranges)))]
+    arguments += [f"%symbol{index}: index" for index in range(len(symbols))]
+    body = "\n".join(
+        [
+            f"util.func public @layer({', '.join(arguments)}) -> {VIEW} {{",
+            *(f"  {line}" for line in sizes.lines),
+            f"  %given = hal.tensor.import %arg0 : {VIEW} -> {given}",
+            *(f"  {line}" for line in conversion("%given", before, after, "%range0", room)),
+            f"  %view = hal.tensor.export %converted : {returned} -> {VIEW}",
+            f"  util.return %view : {VIEW}",
+            "}",
+        ]
+    )
+    return Implementation(body, (source,), (target,), (), ranges, symbols=symbols)
 
 
 def _move(logical: TensorType, source: str, target: str) -> tuple[list[str], str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import NamedTuple
 
 from sartor.codegen.ir.layer import TensorType
 from sartor.codegen.ir.target import Target
@@ -17,6 +18,8 @@ _ALIGNMENT = 64
 _DEFINITION = re.compile(r"\s*%(?P<name>[\w$.]+)(?::\d+)? = (?P<op>[\w.]+)(?P<rest> .*)")
 _VALUE = re.compile(r"%([\w$.]+(?:#\d+)?)")
 _TENSOR = re.compile(r"tensor<[^<>]*>")
+# Sizes that are known only when it runs follow a tensor's type.
+_SIZES = re.compile(r"\{[^{}]*\}")
 _RETURN = "util.return"
 _SAME_BYTES = "flow.tensor.reshape"
 _UPDATE = "flow.tensor.update"
@@ -70,12 +73,13 @@ class _Intermediates:
 
     Attributes:
         owners: value to the value in whose memory it lies.
-        sizes: bytes of each value with separate memory.
+        tensors: each value with separate memory, and its type as text: results that are given away may have sizes that
+            are known only when it runs.
         lives: first and last line at which each of these values is live.
     """
 
     owners: dict[str, str] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
+    tensors: dict[str, str] = field(default_factory=dict)
     lives: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def define(self, number: int, match: re.Match[str]) -> None:
@@ -87,11 +91,11 @@ class _Intermediates:
             if (owner := self.owners.get(operand)) in self.lives:
                 self.lives[owner] = self.lives[owner][0], number
         for name, written in _results(match):
-            target = operands[0] if match["op"] == _SAME_BYTES else written
-            if isinstance(target, str):
-                self.owners[name] = self.owners.get(target, target)
+            owner = operands[0] if match["op"] == _SAME_BYTES else written.owner
+            if owner is not None:
+                self.owners[name] = self.owners.get(owner, owner)
             else:
-                self.owners[name], self.sizes[name], self.lives[name] = name, aligned(target.bytes), (number, number)
+                self.owners[name], self.tensors[name], self.lives[name] = name, written.tensor, (number, number)
 
     def _write_in_place(self, part: str, whole: str) -> None:
         """Record that a tensor is written directly into the larger one that contains it (IREE's EmplaceAllocations)."""
@@ -110,22 +114,30 @@ class _Intermediates:
     def peak(self, lines: int) -> int:
         change = [0] * (lines + 1)
         for name, (first, last) in self.lives.items():
-            change[first] += self.sizes[name]
-            change[last + 1] -= self.sizes[name]
+            size = aligned(TensorType.parse(self.tensors[name]).bytes)
+            change[first] += size
+            change[last + 1] -= size
         return max(accumulate(change))
 
 
-def _results(match: re.Match[str]) -> Iterator[tuple[str, str | TensorType]]:
-    """Each result's name, and the operand it is written to or else its own type."""
+class _Written(NamedTuple):
+    """A result: the operand that it is written to, or else its own type."""
+
+    owner: str | None
+    tensor: str
+
+
+def _results(match: re.Match[str]) -> Iterator[tuple[str, _Written]]:
+    """Each result's name, and what it is written to."""
     if not match["op"].startswith("flow."):
         return
-    _, arrow, after = match["rest"].rpartition(" -> ")
-    written = after if arrow else match["rest"].rpartition(" : ")[2]
+    rest = _SIZES.sub("", match["rest"])
+    _, arrow, after = rest.rpartition(" -> ")
+    written = after if arrow else rest.rpartition(" : ")[2]
     targets = written.strip("() ").split(", ")
     for index, target in enumerate(targets):
         name = match["name"] if len(targets) == 1 else f"{match['name']}#{index}"
         if value := _VALUE.match(target):
-            yield name, value[1]
+            yield name, _Written(value[1], "")
         elif tensor := _TENSOR.match(target):
-            # Of a size that is known only when it runs IREE's own plan tells later how much memory the network takes.
-            yield name, TensorType.parse(tensor[0].replace("?", "0"))
+            yield name, _Written(None, tensor[0])

@@ -8,15 +8,17 @@ from sartor.codegen.ir.schema import QUANTISED, RANGE
 _PARTS = ("scale", "zero", "inverse")
 
 
-def conversion(value: str, before: TensorType, after: TensorType, numbers: str = "%range") -> list[str]:
+def conversion(
+    value: str, before: TensorType, after: TensorType, numbers: str = "%range", room: str = "tensor.empty()"
+) -> list[str]:
     """Lines that compute ``%converted`` of type ``after`` from ``value`` of type ``before``, which differ in element
-    type only. ``numbers`` is the ``RANGE`` of the quantised one."""
+    type only. ``numbers`` is the ``RANGE`` of the quantised one, and ``room`` makes a tensor of type ``after``."""
     loops = ", ".join(f"d{index}" for index in range(len(before.shape)))
     identity = f"affine_map<({loops}) -> ({loops})>"
     parallel = ", ".join(['"parallel"'] * len(before.shape))
     return [
         *(_parts(numbers) if QUANTISED in (before.dtype, after.dtype) else []),
-        f"%room = tensor.empty() : {after}",
+        f"%room = {room} : {after}",
         f"%converted = linalg.generic {{indexing_maps = [{identity}, {identity}], iterator_types = [{parallel}]}} "
         f"ins({value} : {before}) outs(%room : {after}) {{",
         f"^bb0(%number: {before.dtype}, %old: {after.dtype}):",

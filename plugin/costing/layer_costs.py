@@ -118,7 +118,8 @@ def tune(
         measured |= {key: {**measured[key], **listed} for key, listed in following.items()}
     rooflines = early or tuner.measure(limits)
     per_second = peak.per_second(rooflines) if peak else None
-    return Tables(candidates.of_device(target.device).variants, {**rooflines, **measured}, peak=per_second)
+    own, calls = candidates.of_device(target.device).variants, imported.graph.calls
+    return Tables(own, {**rooflines, **measured}, peak=per_second, calls=calls)
 
 
 def unmeasured(tables: Tables, store: Store) -> int:

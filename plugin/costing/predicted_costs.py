@@ -203,8 +203,11 @@ class TimelyConversions:
 def converting_seconds(case: BenchmarkCase, core: Core) -> float:
     """Seconds that a conversion, which is a case of one variant, takes by the model of a core.
 
-    What a layer has just written is in a CPU's caches, but for the largest tensors.
+    What a layer has just written is in a CPU's caches, but for the largest tensors. One of any size takes the mean of
+    its calls.
     """
+    if case.calls:
+        return sum(call.of.share * converting_seconds(case.at(call), core) for call in case.timed)
     (tensor,), (variant,) = case.inputs, case.variants
     code = variant.implementation
     moved = code.inputs[0].physical(tensor).bytes + code.output.physical(tensor).bytes
@@ -236,7 +239,7 @@ def predicted_tables(
     cases = tuned_cases(imported.graph, candidates.variants)
     costs = PredictedCosts.of(tuner, cases)
     measured = costs.of_layers(cases)
-    return Tables(candidates.variants, measured, basis=_basis(costs, cases)), costs
+    return Tables(candidates.variants, measured, basis=_basis(costs, cases), calls=imported.graph.calls), costs
 
 
 def _basis(costs: PredictedCosts, cases: Sequence[BenchmarkCase]) -> str:

@@ -10,8 +10,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sartor.codegen.ir.graph import LayerGraph
+from sartor.codegen.ir.layer import Task
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.ir.variants.routine import Implementation, Variant
 from sartor.codegen.linking.scratch import scratch_of
 from sartor.frontend.imported_model import ImportedModel
 from sartor.tuning.cost_tables.tables import Tables, tuned_cases
@@ -32,12 +34,19 @@ _MOST_STARTED = 8
 
 
 def measure_resource_costs(
-    tables: Tables, store: Store, pool: WorkerPool, folder: Path, target: Target, quantities: Collection[Quantity]
+    tables: Tables,
+    graph: LayerGraph,
+    store: Store,
+    pool: WorkerPool,
+    folder: Path,
+    target: Target,
+    quantities: Collection[Quantity],
 ) -> Tables:
     """Add to the cost tables what some quantities are computed from: scratch memory and the bandwidth of first reads.
 
     Args:
         tables: measured times.
+        graph: the layers, and those that may be fused.
         store: keeps the bandwidth of this machine.
         pool: workers.
         folder: for a temporary file, whose first read is timed.
@@ -48,7 +57,7 @@ def measure_resource_costs(
         CompileError: if a worker dies.
     """
     if Quantity.MEMORY in quantities:
-        tables = _with_scratch(tables, pool, target)
+        tables = _with_scratch(tables, graph, pool, target)
     if Quantity.COLD in quantities:
         tables = replace(tables, loading=cold_read_bandwidth(store, folder))
         if tables.loading is None:
@@ -56,12 +65,24 @@ def measure_resource_costs(
     return tables
 
 
-def _with_scratch(tables: Tables, pool: WorkerPool, target: Target) -> Tables:
+def _with_scratch(tables: Tables, graph: LayerGraph, pool: WorkerPool, target: Target) -> Tables:
     usable = {(key, variant.descriptor): variant for key in tables.variants for variant, _ in tables.usable(key)}
-    code = {number: variant.implementation for number, variant in enumerate(usable.values())}
+    tasks = graph.tasks()
+    code = {
+        number: _largest(variant.implementation, tasks[key])
+        for number, ((key, _), variant) in enumerate(usable.items())
+    }
     job = {"implementations": code, "target": target}
     scratch = call(pool, scratch_of, job, "finding out what routines need of memory", _TIMEOUT)
     return replace(tables, scratch={name: scratch[number] for number, name in enumerate(usable)})
+
+
+def _largest(code: Implementation, task: Task) -> Implementation:
+    """The code for the largest sizes, of what is lowered for any: the memory of intermediate tensors is that of their
+    numbers. A kernel's workspace is known as it is."""
+    if code.kernel is not None or not code.symbols:
+        return code
+    return replace(code, body=task.body, symbols=())
 
 
 def measure_starts(

@@ -93,9 +93,7 @@ class OpenConfig:
             raise UsageError("no dimension has a range of sizes")
         unmet = {
             f"--target {','.join(config.target.devices)}": config.target.others,
-            f"--objective {config.objective}": config.objective in (Objective.COLD, Objective.COLD_LATENCY),
-            "--pareto with cold": Quantity.COLD in (config.pareto or ()),
-            f"--precision {config.precision}": config.precision.quantises_values,
+            f"--objective {config.objective}": config.objective is Objective.COLD_LATENCY,
             "--workers": config.workers is not None,
         }
         if option := next((name for name, is_given in unmet.items() if is_given), None):
@@ -380,7 +378,7 @@ class _Making:
         told = " or ".join(str(plan.tokens) for plan in parts)
         sizes = (*made.sizes, f"prompts are taken by parts of {told} tokens")
         allowed = max(plan.runner.budget.accepted for plan in (first, *parts))
-        return replace(made, sizes=sizes, allowed=allowed)
+        return replace(made, sizes=sizes, allowed=allowed, pareto=tuned.pareto)
 
     def _joined_with(self, first: CheckedPlan, parts: list[CheckedPlan]) -> tuple[NetRun, list[CheckedPlan]]:
         """Stage the file of all plans, or that without those for shorter parts if it is wrong; returns its judged run,

@@ -183,12 +183,15 @@ def opened_graph(
 
 
 def check_open(model: ImportedModel) -> None:
-    """Make sure that a model of open sizes has nothing that needs known ones.
+    """Make sure that what a model of open sizes computes can be checked.
 
     Raises:
-        UnsupportedModelError: if it quantises values, whose ranges are found on samples of one size.
+        UnsupportedModelError: if it rounds values to fixed scales: one that falls to the other side of a tie changes
+            what follows, so that only the values of all layers tell what is right, and these are compared at known
+            sizes.
     """
-    if model.is_quantised:
+    if model.is_quantised and not all(value_range.is_integer for value_range in model.ranges.values()):
         raise UnsupportedModelError(
-            "a quantised model cannot be compiled for any size yet; give the sizes that occur, as --shape x=1|8,16"
+            "a model that is quantised by fixed scales cannot be compiled for any size yet; give the sizes that occur, "
+            "as --shape x=1|8,16"
         )

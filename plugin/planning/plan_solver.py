@@ -279,7 +279,7 @@ class PlanSolver:
         return next((other for other in self.others if other.target.device == device), self.tuner)
 
     def _with_adapts(self, tables: Tables, wanted: Sequence[AdaptKind]) -> Tables:
-        cases = {kind: adapt_case(kind) for kind in wanted}
+        cases = {kind: adapt_case(kind, self.imported.graph.calls) for kind in wanted}
         measured: dict[str, Mapping[str, Measurement]] = {}
         for device in sorted({kind.target.device for kind in cases}):
             own = [cases[kind] for kind in wanted if kind.target.device == device]

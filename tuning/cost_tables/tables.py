@@ -53,6 +53,7 @@ class Tables:
             outputs.
         transfers: times of transfers between devices; no tensor crosses between others.
         basis: what the times come from, in words, if they were not measured on this machine; else empty.
+        calls: with which sizes a network for any size is called; times are the means of these calls'.
     """
 
     variants: Mapping[str, tuple[Variant, ...]]
@@ -66,6 +67,7 @@ class Tables:
     propagated_fraction: float = 1.0
     transfers: Transfers = field(default_factory=dict)
     basis: str = ""
+    calls: tuple[SizedCall, ...] = ()
 
     def with_adapts(self, other: Tables) -> Tables:
         """These tables with the conversions that only the other ones contain."""
@@ -153,7 +155,14 @@ def local_seconds(kind: AdaptKind, tables: Tables) -> float:
     if local is None or local.is_free:
         return 0.0
     known = tables.adapts.get(local)
-    return 2 * kind.logical.bytes / _OPTIMISTIC_BANDWIDTH[local.source.device] if known is None else known
+    return 2 * _bytes(kind, tables) / _OPTIMISTIC_BANDWIDTH[local.source.device] if known is None else known
+
+
+def _bytes(kind: AdaptKind, tables: Tables) -> float:
+    """Bytes of a tensor that is converted, in the mean over calls if its size is known only when it runs."""
+    if kind.dims is None or not tables.calls:
+        return kind.logical.bytes
+    return sum(call.share * kind.logical.at(call.by_name).bytes for call in tables.calls)
 
 
 def transfer_seconds(logical: TensorType, source: Schema, device: str, tables: Tables) -> float:

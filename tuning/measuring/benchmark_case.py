@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sartor.codegen.analysis.task_bounds import ideal_seconds
@@ -103,12 +104,13 @@ class BenchmarkCase:
         return sum(packing.type_of(logical).bytes for packing, logical in pairs)
 
 
-def adapt_case(kind: AdaptKind) -> BenchmarkCase:
-    """A conversion as something to measure."""
+def adapt_case(kind: AdaptKind, calls: Sequence[SizedCall] = ()) -> BenchmarkCase:
+    """A conversion as something to measure; one of any size with those of the calls that count."""
     device, dtype = kind.source.device, kind.source.dtype
     descriptor = f"{device}:{dtype}/{ADAPT_ROUTINE}.transpose{{{kind.source}->{kind.target}}}"
     variant = Variant(descriptor, device, dtype, kind.implementation())
-    return BenchmarkCase(kind.key, (kind.logical,), (), (kind.logical,), (variant,))
+    sized = tuple(map(CaseCall, calls)) if kind.dims else ()
+    return BenchmarkCase(kind.key, (kind.logical,), (), (kind.logical,), (variant,), calls=sized)
 
 
 def _probe() -> BenchmarkCase:

@@ -9,7 +9,7 @@ panels, which is known only when it runs, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,8 +19,9 @@ from sartor.codegen.ir.sizes.dims import Count
 from sartor.codegen.ir.sizes.fit import Fit
 from sartor.codegen.kernels.emit.assembler import Assembler
 from sartor.codegen.kernels.emit.index_arithmetic import Condition, Index
+from sartor.codegen.kernels.isa.multipliers import DotElement
 from sartor.codegen.kernels.layers.product_layer import ProductLayer
-from sartor.codegen.kernels.loops.nest import each_panel
+from sartor.codegen.kernels.loops.nest import Accumulate, each_panel
 from sartor.codegen.kernels.loops.panels import Panel
 from sartor.codegen.kernels.loops.partition import workgroup_range
 from sartor.codegen.kernels.loops.tiles import Axis
@@ -31,7 +32,7 @@ from sartor.codegen.kernels.vector.product import unjoined_contraction
 from sartor.codegen.mlir.iree_compiler import ir
 
 
-class _Share(NamedTuple):
+class Share(NamedTuple):
     """What a workgroup computes.
 
     Attributes:
@@ -75,7 +76,7 @@ class OpenRows:
     def write(self, asm: Assembler, memories: Sequence[ir.Value], group: tuple[Index, Index, Index]) -> None:
         """Emit one workgroup's code."""
         cut = self.cut(asm)
-        share = self._share(asm, cut.tiles, group)
+        share = self.share(asm, cut.tiles, group)
         parts = cut.parts(asm, share.tiles)
         each_panel(
             asm,
@@ -85,17 +86,17 @@ class OpenRows:
             lambda panel: self.write_parts(asm, memories, parts, panel),
         )
 
-    def _share(self, asm: Assembler, count: Index, group: tuple[Index, Index, Index]) -> _Share:
+    def share(self, asm: Assembler, count: Index, group: tuple[Index, Index, Index]) -> Share:
         """The share of a workgroup, given the number of register tiles."""
         (row_groups, panel_groups, _), panels = self.groups, self.tiles.nest.grid.panels
         tiles = workgroup_range(asm, count, row_groups, group[0])
         if row_groups == 1 or panel_groups > 1 or panels == 1:
             own = workgroup_range(asm, panels, panel_groups, group[1])
-            return _Share(tiles, own, asm.equal(group[1], panel_groups - 1))
+            return Share(tiles, own, asm.equal(group[1], panel_groups - 1))
         # With fewer tiles than workgroups some of these would wait for the others.
         is_few = asm.less(count, row_groups)
         first, end = workgroup_range(asm, panels, row_groups, group[0])
-        return _Share(
+        return Share(
             (asm.chosen(is_few, 0, tiles[0]), asm.chosen(is_few, count, tiles[1])),
             (asm.chosen(is_few, first, 0), asm.chosen(is_few, end, panels)),
             asm.any_of(asm.less(row_groups - 1, count), asm.equal(group[0], row_groups - 1)),
@@ -117,9 +118,24 @@ class OpenRows:
             panel: the panel.
             shift: how far from its usual place the LHS lies in its memory, in elements.
         """
+
+        def accumulation(tiles: Contraction) -> Accumulate:
+            return tiles.shifted_accumulation(asm, memories, shift)
+
+        self.write_heights(asm, memories, parts, panel, accumulation)
+
+    def write_heights(
+        self,
+        asm: Assembler,
+        memories: Sequence[ir.Value],
+        parts: CutParts,
+        panel: Panel,
+        accumulation: Callable[[Contraction], Accumulate],
+    ) -> None:
+        """As ``write_parts``, with the function that emits the sums of tiles of one height."""
         for height in range(self.tiles.nest.tiling.columns, 0, -1):
             nest = replace(self.tiles.nest, columns=_adjacent(self.tiles.nest.columns, height))
-            accumulate = replace(self.tiles, nest=nest).shifted_accumulation(asm, memories, shift)
+            accumulate = accumulation(replace(self.tiles, nest=nest))
             is_used, rows = parts.of_height(asm, height)
             asm.when(
                 is_used,
@@ -129,7 +145,9 @@ class OpenRows:
             )
 
 
-def open_rows(layer: ProductLayer, fit: Fit, tiling: Tiling, weights: Storage | None) -> OpenRows:
+def open_rows(
+    layer: ProductLayer, fit: Fit, tiling: Tiling, weights: Storage | None, element: DotElement | None = None
+) -> OpenRows:
     """The product of a layer of any number of rows.
 
     Args:
@@ -137,16 +155,24 @@ def open_rows(layer: ProductLayer, fit: Fit, tiling: Tiling, weights: Storage | 
         fit: finds what the number of rows follows from.
         tiling: sizes of tiles.
         weights: how the RHS is stored for sums of f32; None for as it is.
+        element: instruction that multiplies groups; None for single numbers in f32.
 
     Raises:
         RejectionError: if the RHS is no weight, or more than the number of rows is known only when it runs.
     """
+    return rows_by(
+        layer, fit, tiling, lambda product: unjoined_contraction(product, tiling, element, weights).joined(1)
+    )
+
+
+def rows_by(
+    layer: ProductLayer, fit: Fit, tiling: Tiling, contraction: Callable[[ProductLayer], Contraction]
+) -> OpenRows:
+    """As ``open_rows``, with the function that makes the contraction of a layer, whose rows are rows of an image."""
     twin = layer.twin
     if twin is None or not (layer.is_by_weight and twin.is_by_weight) or tiling.lines > 1:
         raise RejectionError("the RHS is not a weight")
-    one, other = (
-        unjoined_contraction(form_of_layer, tiling, None, weights).joined(1) for form_of_layer in (layer, twin)
-    )
+    one, other = map(contraction, (layer, twin))
     if _described(one) != _described(other) or layer.rewrite.packings != twin.rewrite.packings:
         raise RejectionError("more than the number of rows is known only when it runs")
     tiles = replace(one, nest=replace(one.nest, rows=_alone(1)), is_open=True)

@@ -48,7 +48,7 @@ class IntegerFactor:
     def traits(self) -> Traits:
         """The kernel's traits; the result has the model's own type."""
         finds = not self.calibrated
-        traits = replace(self.kernel.traits, converts=True, opens=False)
+        traits = replace(self.kernel.traits, converts=True)
         return replace(traits, rounds_factor=self.calibrated, needs_run_time_ranges=finds)
 
     def parameters(self, task: Task, target: Target) -> list[Parameters] | Rejected:
@@ -131,6 +131,11 @@ class WholeKernelResult(IntegerResult):
     """An ``IntegerResult`` whose routine is a kernel, which quantises its result itself."""
 
     lowering: _Kernel
+
+    @property
+    def traits(self) -> Traits:
+        """As of ``IntegerResult``, whose code for any size is the kernel's own."""
+        return replace(super().traits, opens=self.lowering.traits.opens)
 
     def build(self, task: Task, parameters: Parameters, target: Target) -> Implementation | Rejected:
         """The implementation for one parameter set, or why there is none."""

@@ -21,10 +21,11 @@ from sartor.codegen.kernels.layers.product_layer import ProductLayer
 from sartor.codegen.kernels.layers.product_routine import ProductRoutine
 from sartor.codegen.kernels.loops.tiling import Tiling
 from sartor.codegen.kernels.loops.tilings import Work, shared_by_rows, tilings, with_panels_of_many
+from sartor.codegen.kernels.open_sizes.open_row_product import OpenRowProduct, open_row_product
 from sartor.codegen.kernels.open_sizes.open_rows import OpenRows, open_rows
 from sartor.codegen.kernels.vector.contraction import Contraction
 from sartor.codegen.kernels.vector.product import product_contraction
-from sartor.codegen.kernels.vector.row_product import row_product
+from sartor.codegen.kernels.vector.row_product import RowProduct, row_product
 from sartor.codegen.mlir.kernel_machine import CPU_ONLY, devices_storing
 from sartor.codegen.mlir.machine import Machine
 
@@ -54,8 +55,9 @@ class Product(ProductRoutine):
     @property
     def traits(self) -> Traits:
         is_plain = self.element is None and self.weights is None and self.storage is None
+        is_integer = self.element is not None and self.element.is_quantised and self.storage == QUANTISED
         traits = dot_traits(super().traits, "product", self.element, self.weights, self.storage)
-        return replace(traits, opens=is_plain)
+        return replace(traits, opens=is_plain or is_integer)
 
     @property
     def arithmetic(self) -> str | None:
@@ -95,7 +97,9 @@ class Product(ProductRoutine):
             raise RejectionError(refusal.reason)
         tiling, weights = Tiling.of(parameters), storage_of(self.weights, self.storage)
         if product.rewrite.task.opened is not None:
-            code: Contraction | OpenRows = open_rows(product, product.rewrite.task.opened.fit, tiling, weights)
+            code: Contraction | OpenRows = open_rows(
+                product, product.rewrite.task.opened.fit, tiling, weights, self.element
+            )
         else:
             code = product_contraction(product, tiling, self.element, weights)
         return KernelParts(code, factor=code.memories[0])
@@ -125,7 +129,8 @@ class RowScaledProduct(ProductRoutine):
     @property
     def traits(self) -> Traits:
         """Activations and the result have the model's types; 8 bits are used within the kernel only."""
-        return replace(dot_traits(super().traits, "product", self.element), converts=True, scales_rows=True)
+        traits = dot_traits(super().traits, "product", self.element)
+        return replace(traits, converts=True, scales_rows=True, opens=True)
 
     def tilings(self, task: Task, shape: MatmulShape, machine: Machine) -> Sequence[Tiling] | Rejected:
         refusal = self.element.refusal(machine)
@@ -141,7 +146,12 @@ class RowScaledProduct(ProductRoutine):
         return list(dict.fromkeys([*whole, *offered]))
 
     def parts(self, product: ProductLayer, parameters: Parameters, machine: Machine) -> KernelParts:
-        code = row_product(product, Tiling.of(parameters), self.element)
+        opened, tiling = product.rewrite.task.opened, Tiling.of(parameters)
+        code: RowProduct | OpenRowProduct
+        if opened is None:
+            code = row_product(product, tiling, self.element)
+        else:
+            code = open_row_product(product, opened.fit, tiling, self.element)
         return KernelParts(code, code.workspace, code.lhs)
 
     def layer(self, task: Task, parameters: Parameters, target: Target) -> KernelLayer:

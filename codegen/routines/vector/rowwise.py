@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sartor.codegen.ir.layer import LayerKind, Task
 from sartor.codegen.ir.layouts import layouts_of
-from sartor.codegen.ir.schema import schemas_of
+from sartor.codegen.ir.schema import QUANTISED, schemas_of
 from sartor.codegen.ir.target import Target
 from sartor.codegen.ir.variants.routine import Implementation, Parameters, Rejected, integer, required
 from sartor.codegen.ir.variants.traits import LOWERED, Traits
@@ -41,7 +41,7 @@ class Rowwise:
     @property
     def traits(self) -> Traits:
         estimate = CopyCost(_INSTRUCTIONS)
-        slowdown, opens = LOWERED.slowdown, self.storage is None
+        slowdown, opens = LOWERED.slowdown, self.storage in (None, QUANTISED)
         return Traits(precision=self.storage, slowdown=slowdown, sizes=("groups",), estimate=estimate, opens=opens)
 
     def _machine(self, task: Task, target: Target) -> Machine | Rejected:

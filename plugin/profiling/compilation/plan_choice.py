@@ -100,7 +100,7 @@ def predicted_recipe(
     budget = budget_of_model(config.error_budget, imported, calibration.samples)
     tuner = make_tuner(store, pool, config.target, progress)
     tables, costs = predicted_tables(imported, candidacy.candidates, tuner, policy)
-    tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
+    tables = measure_resource_costs(tables, imported.graph, store, pool, folder, config.target, policy.quantities)
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(imported, calibration, pool, budget.measure, config.jobs, cache, progress)
     tables, plan_errors = assess(tables, rounding, budget, policy.precision)

@@ -178,7 +178,7 @@ def _tuned(
     measured = _measured(candidacy, config, bench.time, made, predicts=predicts)
     time, (tuner, *others) = measured.time, measured.tuners
     tables = joined_tables(measured.costs, measured_transfers(store, pool, config.target))
-    tables = measure_resource_costs(tables, store, pool, folder, config.target, policy.quantities)
+    tables = measure_resource_costs(tables, imported.graph, store, pool, folder, config.target, policy.quantities)
     tables = measure_starts(tables, imported, tuner, pool, policy.quantities)
     cache = SensitivityCache.beside(config.database)
     rounding = Sensitivities(

@@ -11,7 +11,7 @@ from onnx import ModelProto
 
 from sartor.codegen.ir.layer import Layer
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.rounding import LEAST_STEP, LEVELS, MOST_LEVELS, REACH, ROWS, rounding_of
+from sartor.codegen.ir.variants.rounding import REACH, ROWS, rounding_of
 from sartor.codegen.ir.variants.routine import Rejected, Variant, variants_of
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
 from sartor.codegen.kernels.vector.row_product import MOST_PRODUCTS
@@ -21,11 +21,10 @@ from sartor.runtime.driver.program import Program
 from sartor.runtime.driver.signature import Array
 from tests.codegen.routines.harness import Subject, layers, load, run
 from tests.codegen.routines.layer_cases import Cases, Follower
+from tests.codegen.routines.rounded_rows import REORDERING, rounded_rows, rounded_weight
 
 HOST = Target.create("cpu", "host")
 ROUTINE = RowScaledProduct()
-# Sums of f32 in another order, relative to the largest result of a row.
-REORDERING = 1e-5
 
 pytestmark = pytest.mark.skipif(
     INTEGER_DOTS.refusal(machine_of(HOST)) is not None, reason="the CPU does not multiply 8 bits"
@@ -116,30 +115,12 @@ def _inputs(name: str, *, outliers: bool = False) -> list[Array]:
     return found
 
 
-def _rounded_rows(rows: Array, *, clipped: bool = False) -> Array:
-    """In f32 up to the step, as its last bit decides many roundings."""
-    sizes, reach = np.abs(rows), np.float32(REACH / rows.shape[-1])
-    first = sizes.sum(-1, keepdims=True) * reach
-    bound = np.where(sizes <= first, sizes, 0).sum(-1, keepdims=True) * reach
-    least, most = np.minimum(rows.min(-1, keepdims=True), 0), np.maximum(rows.max(-1, keepdims=True), 0)
-    low = np.maximum(least, -bound)
-    fine, coarse = (np.minimum(most, bound) - low) / np.float32(LEVELS), (most - least) / np.float32(MOST_LEVELS)
-    step = np.maximum(np.maximum(fine, coarse), np.float32(LEAST_STEP)).astype(np.float64)
-    numbers = np.rint((rows.astype(np.float64) - low) / step)
-    return np.asarray((np.clip(numbers, 0, LEVELS) if clipped else numbers) * step + low)
-
-
-def _rounded_weight(weight: Array) -> Array:
-    scales = np.abs(weight).max(0) / 127.0
-    return np.asarray(np.rint(weight / scales) * scales)
-
-
 def _expected(name: str, subject: Subject, inputs: list[Array], *, clipped: bool = False) -> Array:
     """The result for rounded rows and weights."""
     case, weights = PRODUCTS[name], [subject.weights[each] for each in subject.layer.weights]
-    rows = _rounded_rows(inputs[0], clipped=clipped).reshape(-1, case.depth)
+    rows = rounded_rows(inputs[0], clipped=clipped).reshape(-1, case.depth)
     (weight,) = (each for each in weights if each.shape == (case.depth, case.columns))
-    found = (rows @ _rounded_weight(weight.astype(np.float64))).reshape(case.result)
+    found = (rows @ rounded_weight(weight.astype(np.float64))).reshape(case.result)
     if name == "batches":
         (bias,) = (each for each in weights if each is not weight)
         found = np.maximum(found + bias, 0)

@@ -176,7 +176,7 @@ def test_conversions_that_another_machine_measured_count(
 )
 def test_conversions_take_about_what_was_measured(image: str, source: str, target: str, measured: float) -> None:
     """Microseconds alone on a Zen 5, AVX-512, one thread. In networks the start of one takes less than alone."""
-    kind = AdaptKind(image, *(Schema("cpu", "f32", layout) for layout in (source, target)))
+    kind = AdaptKind(image, Schema("cpu", "f32", source), Schema("cpu", "f32", target))
     assert 0.6 < 1e6 * converting_seconds(adapt_case(kind), WIDE) / measured < 1.4
 
 

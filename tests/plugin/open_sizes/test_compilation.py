@@ -32,7 +32,6 @@ from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.open_sizes.symbols import OpenDims
 from sartor.pipeline import compile_model
 from sartor.planning.recipe import Recipe
-from sartor.policies import Precision
 from sartor.profiling.builder import Builder
 from sartor.report.evidence import read_evidence
 from sartor.runtime.driver.program import Program
@@ -338,9 +337,7 @@ def test_ranges_that_do_not_fit_the_model_are_refused(
 @pytest.mark.parametrize(
     ("config", "option"),
     [
-        (CompileConfig(precision=Precision.INT8), "--precision int8"),
-        (CompileConfig(objective=Objective.COLD), "--objective cold"),
-        (CompileConfig(pareto=(Quantity.COLD, Quantity.MEMORY)), "--pareto with cold"),
+        (CompileConfig(objective=Objective.COLD_LATENCY), r"--objective cold\+latency"),
         (CompileConfig(target=replace(Target.create("cpu"), others=(Target.create("vulkan"),))), "--target cpu,vulkan"),
     ],
 )
