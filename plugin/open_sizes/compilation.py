@@ -22,7 +22,7 @@ from sartor.onnx_model.states.open_positions import POSITIONS
 from sartor.open_sizes.caches import CutFile, cut_file, open_file
 from sartor.open_sizes.calls import CallLog
 from sartor.open_sizes.computed_lengths import LengthModel, length_file
-from sartor.open_sizes.importing import OpenImport, check_open, import_open
+from sartor.open_sizes.importing import OpenImport, import_open
 from sartor.open_sizes.length_check import LengthRunner
 from sartor.open_sizes.plans import checked, judge_of, replayed_net, tuned_plans
 from sartor.open_sizes.prompts import CheckedPlan, judged_file, sees_no_later_tokens
@@ -50,7 +50,6 @@ from sartor.tuning.networks.profile_job import NetRun
 from sartor.tuning.records.measurement import Status
 from sartor.tuning.records.plan import Plan
 from sartor.tuning.selection.problem.cost import Objective
-from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.store.store import Store
 from sartor.tuning.workers.calls import call
 
@@ -194,7 +193,6 @@ def opened_model(
     ranges = None if length is None else {length.file.cut.symbol: length.bounds}
     network = _imported(source, shapes, cut, config, bench, opened.log, ranges)
     network = replace(network, length=length)
-    check_open(network.model)
     check_files(model, output, config, others, network.model.external)
     return network, config, cut
 
@@ -249,7 +247,6 @@ def _prompts(model: Path, cut: CutModel, policy: StatePolicy, tokens: _Making) -
                 raise UnsupportedModelError(cutting.reason)
             part, own = cutting.file, replace(bench, directory=folder, imported=[])
             opened_part = import_open(part.path, part.cut.shapes, replace(config, dump_directory=None), own)
-            check_open(opened_part.model)
             making = replace(tokens, config=replace(config, pareto=None), opened=opened_part, bench=own)
             made.append(making.caching(model, part.cut))
     except SartorError as error:
@@ -378,7 +375,7 @@ class _Making:
         told = " or ".join(str(plan.tokens) for plan in parts)
         sizes = (*made.sizes, f"prompts are taken by parts of {told} tokens")
         allowed = max(plan.runner.budget.accepted for plan in (first, *parts))
-        return replace(made, sizes=sizes, allowed=allowed, pareto=tuned.pareto)
+        return replace(made, sizes=sizes, allowed=allowed)
 
     def _joined_with(self, first: CheckedPlan, parts: list[CheckedPlan]) -> tuple[NetRun, list[CheckedPlan]]:
         """Stage the file of all plans, or that without those for shorter parts if it is wrong; returns its judged run,

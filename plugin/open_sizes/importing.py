@@ -20,7 +20,7 @@ from sartor.config import CompileConfig
 from sartor.dialect_passes.dump import folder_of_sizes
 from sartor.dialect_passes.opening.channels_last import channels_last
 from sartor.dialect_passes.opening.open_graph import open_graph, unconfirmed
-from sartor.errors import SartorError, UnsupportedModelError
+from sartor.errors import SartorError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_networks
 from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
@@ -180,18 +180,3 @@ def opened_graph(
         return WorkerError(error)
     weights = one[1] if isinstance(one[1], StoredArrays) else StoredArrays.write(path, one[1])
     return graph, weights, unknown
-
-
-def check_open(model: ImportedModel) -> None:
-    """Make sure that what a model of open sizes computes can be checked.
-
-    Raises:
-        UnsupportedModelError: if it rounds values to fixed scales: one that falls to the other side of a tie changes
-            what follows, so that only the values of all layers tell what is right, and these are compared at known
-            sizes.
-    """
-    if model.is_quantised and not all(value_range.is_integer for value_range in model.ranges.values()):
-        raise UnsupportedModelError(
-            "a model that is quantised by fixed scales cannot be compiled for any size yet; give the sizes that occur, "
-            "as --shape x=1|8,16"
-        )

@@ -14,7 +14,7 @@ from sartor.frontend.kept_import import HashedImport
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.cache_check import CachingModel, verify_caches
 from sartor.profiling.network_runner import NetRunner
-from sartor.profiling.verdicts import judged
+from sartor.profiling.verdicts import is_open, judged
 from sartor.profiling.verifier import Verifier
 from sartor.runtime.dispatch_statistics import Dispatch
 from sartor.samples.sample_sets import SampleSet
@@ -166,17 +166,19 @@ class SizedNets(NetRunner):
         Raises:
             RewriteError: if the rewritten model is wrong.
         """
-        worst = judged(super().verify(build), self.budget)
+        last, told = self.others[-1] if self.others else None, ""
+        worst = self._judged_alone(build)
         for runs in self.others:
             if worst.status is not Status.OK:
                 return worst
-            run = judged(runs.runner.verify(build), runs.runner.budget)
+            run = _judged_at(runs.runner, build, compares=runs is last)
             if run.status is not Status.OK:
                 # Without its error it is not judged again, which would forget the sizes.
                 return replace(run, error=None, message=f"with {runs.call.named}: {run.message}; {_ADVICE}")
+            told = f"with {runs.call.named}: {run.layers}" if run.layers else told
             worst = max(worst, run, key=_error)
         worst = self._called(build, worst)
-        return replace(worst, layers=self._layers()) if worst.status is Status.OK and self.others else worst
+        return replace(worst, layers=told) if worst.status is Status.OK and self.others else worst
 
     def judged_calls(
         self, build: Build, run: NetRun, verifying: Callable[..., Any], job: Mapping[str, object]
@@ -184,13 +186,24 @@ class SizedNets(NetRunner):
         """As ``Verifier.judged_calls``, on samples of the largest sizes."""
         return self._verifier.judged_calls(build, run, verifying, job)
 
-    def _layers(self) -> str:
-        """What comparing layers says, of a model that rounds to integers: these have values at fixed sizes only."""
-        if not (self.budget.asks_layers and self.budget.rounds):
-            return ""
-        last = self.others[-1]
-        reason = f"those of a module for any size are not compared, but with {last.call.named}"
-        return last.runner.rewritten_verdict(reason).sentence
+    def _judged_alone(self, build: Build) -> NetRun:
+        """The judged run with the largest sizes."""
+        run = judged(super().verify(build), self.budget)
+        return super().judged(build) if _is_undecided(run, self.budget, build) else run
+
+
+def _judged_at(runner: NetRunner, build: Build, *, compares: bool) -> NetRun:
+    """The judged run with some sizes: by its layers where only they tell, or if it ``compares``, where rounding hides
+    what they do wrong."""
+    if compares and runner.budget.asks_layers and runner.budget.rounds:
+        return runner.judged(build)
+    run = judged(runner.verify(build), runner.budget)
+    return runner.judged(build) if _is_undecided(run, runner.budget, build) else run
+
+
+def _is_undecided(run: NetRun, budget: ErrorBudget, build: Build) -> bool:
+    """Whether a run was judged wrong by an error about which layers have to be asked."""
+    return run.status is Status.WRONG_RESULT and is_open(run, budget, build.recipe)
 
 
 def _error(run: NetRun) -> float:

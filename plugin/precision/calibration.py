@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, helper
 
+from sartor.codegen.digest import digest
 from sartor.codegen.ir.graph import LayerGraph
 from sartor.codegen.ir.layer import ValueRef
 from sartor.frontend.imported_model import ImportedModel
@@ -58,6 +59,7 @@ class Calibration:
         rounded: what weights of products are rounded to in blocks, by ``rounded_name`` of ONNX's constant; None if to
             nearest.
         compensated: as for ``ImportedModel``.
+        covered: identifies ranges that hold what values are with other sizes, too; empty for those on its own samples.
     """
 
     samples: SampleSet
@@ -68,11 +70,24 @@ class Calibration:
     method: str = ""
     rounded: StoredArrays | None = None
     compensated: str = ""
+    covered: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
         """What errors of rounding depend on, beside the model."""
-        return (self.samples.digest, self.method, *([self.compensated] if self.compensated else []))
+        return (self.samples.digest, self.method, *(known for known in (self.compensated, self.covered) if known))
+
+    def covering(self, others: Sequence[Calibration]) -> Calibration:
+        """The same with ranges that hold what values are with other sizes of a model for any, too: it has one range for
+        all calls."""
+        if not self.ranges.values or not others:
+            return self
+        values, tensors = {**self.ranges.values}, {**self.tensor_ranges}
+        for other in others:
+            values = {value: one.covering(other.ranges.of(value)) for value, one in values.items()}
+            tensors = {name: one.covering(other.tensor_ranges.get(name)) for name, one in tensors.items()}
+        covered = digest(*(f"{name} {one}" for name, one in sorted(tensors.items())))
+        return replace(self, ranges=Ranges(values), tensor_ranges=tensors, covered=covered)
 
     def permitting(self, errors: Iterable[float]) -> Calibration:
         """The same where the rounding that the model permits has further errors, with other sizes."""

@@ -15,7 +15,6 @@ from sartor.frontend.kept_import import HashedImport
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layers.dispatch_job import dispatches_in_worker
 from sartor.profiling.layers.prefix_timing import PrefixTimer
-from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.profiling.reference_example import ReferenceExample
 from sartor.profiling.verdicts import provisional
 from sartor.profiling.verifier import Verifier
@@ -157,10 +156,6 @@ class NetRunner:
         """Keep the imported model and ONNX Runtime's outputs for later compilations."""
         self._builder.keep_import(hashed)
         self._example.keep(hashed.key)
-
-    def rewritten_verdict(self, instead: str) -> LayerVerdict:
-        """What the layers of the rewritten model say (``Verifier.rewritten_verdict``)."""
-        return self._verifier.rewritten_verdict(instead)
 
     def begin_ahead(self) -> None:
         """Begin to compute the reference outputs beside what the pool does (``ReferenceExample.begin_ahead``)."""

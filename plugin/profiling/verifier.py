@@ -12,7 +12,6 @@ from onnx import ModelProto
 from sartor.errors import CompileError, DeviceError, DisturbedError
 from sartor.profiling.builder import Build, Builder
 from sartor.profiling.layerwise.layer_verdict import LayerJudge
-from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.profiling.reference_example import ReferenceExample
 from sartor.profiling.state_check import MOST_SAMPLES, CallErrors, verify_states
 from sartor.profiling.verdicts import compares_layers, judged, judged_by_layers
@@ -128,15 +127,6 @@ class Verifier:
         called = judged(calls.run(run), self._budget)
         is_right = called.status is Status.OK
         return called if is_right else replace(called, message=f"{called.message}; {calls.sentence}")
-
-    def rewritten_verdict(self, instead: str) -> LayerVerdict:
-        """What the layers of the rewritten model say, which is compared ``instead`` of a module, on the first samples.
-
-        Raises:
-            RewriteError: if it is wrong.
-        """
-        few = list(islice(self._samples.source.since(0), _LAYER_SAMPLES))
-        return self._judge.rewritten(self._imported.graph, few, instead)
 
     @functools.cached_property
     def _judge(self) -> LayerJudge:

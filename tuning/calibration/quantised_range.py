@@ -54,6 +54,15 @@ class QuantisedRange:
         scale = _scale(high - low, most - least)
         return QuantisedRange(scale, min(max(round(least - low / scale), least), most), dtype)
 
+    def covering(self, other: QuantisedRange | None) -> QuantisedRange:
+        """The range with the numbers of another, too; the same if it has them already, or there is no other."""
+        if other is None:
+            return self
+        (low, high), (least, most) = self.limits, other.limits
+        if low <= least and most <= high:
+            return self
+        return QuantisedRange.of(min(low, least), max(high, most), self.dtype)
+
     @property
     def limits(self) -> tuple[float, float]:
         """The smallest and the largest real number that can be represented."""

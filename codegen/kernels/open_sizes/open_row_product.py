@@ -88,10 +88,10 @@ class OpenRowProduct:
             multiply = tiles.accumulation(asm, memories)
             return of_workgroup(multiply, number, lambda origin: asm.sub(origin.row, begin))
 
-        def panel(each: Panel) -> None:
-            self.rows.write_heights(asm, memories, parts, each, accumulation)
+        def write(panel: Panel) -> None:
+            self.rows.write_heights(asm, memories, parts, panel, accumulation)
 
-        each_panel(asm, self.rows.tiles.nest.grid, share.panels, share.has_last, panel)
+        each_panel(asm, self.rows.tiles.nest.grid, share.panels, share.has_last, write)
 
 
 def open_row_product(layer: ProductLayer, fit: Fit, tiling: Tiling, element: DotElement) -> OpenRowProduct:

@@ -108,7 +108,8 @@ def find_variants(
     else:
         checking.finish()
     imported = equalised(imported, config, bench)
-    calibration, *others = (_calibrated(model, config, bench) for model in (imported, *sized))
+    alone = [_calibrated(model, config, bench) for model in (imported, *sized)]
+    calibration, *others = (own.covering([other for other in alone if other is not own]) for own in alone)
     calibration = calibration.permitting(other.samples.permitted_error for other in others)
     check_measure(imported, calibration.samples, bench.pool, config.error_budget)
     imported, calibration = with_compensation(
@@ -184,7 +185,8 @@ def equalised(imported: ImportedModel, config: CompileConfig, bench: Bench) -> I
         UsageError: if the samples do not fit the model, or cannot be read.
     """
     policy = config.calibrating
-    if policy.samples is None or not policy.precision.quantises_values:
+    # What is known of the sizes of one import is not so of another's; rows have ranges of their own there.
+    if policy.samples is None or imported.open_inputs or not policy.precision.quantises_values:
         return imported
     samples = sample_set(imported, policy.samples, narrow=True)
     exponents = find_exponents(imported, samples.source, bench.pool, config.threads, bench.progress)

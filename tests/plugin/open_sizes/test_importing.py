@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,7 +25,6 @@ from sartor.open_sizes.same_pads import check_multiples, needed_multiples
 from sartor.open_sizes.sized_nets import SizedNets, SizedRuns
 from sartor.open_sizes.symbols import OpenDims
 from sartor.policies import ImportPolicy
-from sartor.profiling.layerwise.verdict import LayerVerdict
 from sartor.profiling.network_runner import NetRunner
 from sartor.settings.size_range import SizeRange
 from sartor.tuning.errors.error_budget import ErrorBudget
@@ -68,39 +68,58 @@ def test_all_sizes_are_simplified_or_none(
     assert ("imported again" in caplog.text) == (imports == 2)
 
 
-def _nets(monkeypatch: pytest.MonkeyPatch, rewritten: Any, **settings: Any) -> SizedNets:
-    budget, right = ErrorBudget(RELATIVE, 1e-3, **settings), NetRun(Status.OK, (1.0,), 0.0)
-    monkeypatch.setattr(NetRunner, "verify", lambda *_: right)
+def _nets(monkeypatch: pytest.MonkeyPatch, by_layers: Any, errors: Sequence[float], **settings: Any) -> SizedNets:
+    """Networks whose outputs have these errors with the largest sizes, and with 1 and 7."""
+    budget = ErrorBudget(RELATIVE, 1e-3, **settings)
+    runs = [NetRun(Status.OK, (1.0,), error) for error in errors]
+    monkeypatch.setattr(NetRunner, "verify", lambda *_: runs[0])
+    monkeypatch.setattr(NetRunner, "judged", by_layers)
     others = []
-    for size in (1, 7):
-        runner = Mock(budget=budget, rewritten_verdict=rewritten)
-        runner.verify.return_value = right
+    for size, run in zip((1, 7), runs[1:], strict=True):
+        runner = Mock(budget=budget, judged=by_layers)
+        runner.verify.return_value = run
         others.append(SizedRuns(SizedCall((("n", size),), 0.0), runner))
     return SizedNets(Mock(), Mock(), budget, 1.0, others)
+
+
+def _right(*_: object) -> NetRun:
+    return NetRun(Status.OK, (1.0,), 0.0, layers="each of 4 layers is exact")
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (
-            {"amplifies": True, "rounds": True},
-            "those of a module for any size are not compared, but with n=7; in the rewritten model each of 4 layers is "
-            "exact; ties that differ: 0",
-        ),
+        ({"amplifies": True, "rounds": True}, "with n=7: each of 4 layers is exact"),
         ({"amplifies": True, "rounds": True, "given": 1e-2}, ""),
         ({"amplifies": True}, ""),
     ],
 )
 def test_layers_are_compared_at_a_size(settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    nets = _nets(monkeypatch, lambda instead: LayerVerdict(4, instead=instead), **settings)
-    run = nets.judged(Mock())
+    run = _nets(monkeypatch, _right, [0.0, 0.0, 0.0], **settings).judged(Mock())
     assert (run.status, run.layers) == (Status.OK, said)
+
+
+@pytest.mark.parametrize("errors", [[0.5, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 0.5]])
+def test_layers_are_asked_where_the_outputs_of_a_size_do_not_tell(
+    errors: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = Mock()
+    build.recipe.plan.unsplit = False
+    run = _nets(monkeypatch, _right, errors, amplifies=True, rounds=True).judged(build)
+    assert run.status is Status.OK
+    wrong = Mock(return_value=NetRun(Status.WRONG_RESULT, message="layer 'up' is wrong"))
+    run = _nets(monkeypatch, wrong, errors, amplifies=True, rounds=True).judged(build)
+    assert run.status is Status.WRONG_RESULT
+    assert "layer 'up' is wrong" in run.message
+    # Without rounding the error is one of the module.
+    run = _nets(monkeypatch, _right, errors).judged(build)
+    assert run.status is Status.WRONG_RESULT
 
 
 def test_a_wrong_rewrite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Mock(side_effect=RewriteError("internal: it differs"))
     with pytest.raises(RewriteError):
-        _nets(monkeypatch, wrong, amplifies=True, rounds=True).judged(Mock())
+        _nets(monkeypatch, wrong, [0.0, 0.0, 0.0], amplifies=True, rounds=True).judged(Mock())
 
 
 def _needed(folder: Path, **last: Any) -> dict[str, int]:

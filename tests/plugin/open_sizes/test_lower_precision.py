@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from sartor.artifact import Artifact
+from sartor.codegen.ir.layer import ValueRef
 from sartor.codegen.kernels.isa.multipliers import INTEGER_DOTS
 from sartor.codegen.mlir.machine import machine_of
 from sartor.config import CompileConfig
-from sartor.errors import CompileError, UnsupportedModelError
+from sartor.errors import CompileError
 from sartor.open_sizes.compilation import OpenConfig, compile_open
 from sartor.policies import Precision
+from sartor.profiling import builder
 from sartor.reference.trusted.reference_model import ReferenceModel
 from sartor.runtime.driver.signature import Array
 from sartor.runtime.output_error import relative_error
 from sartor.runtime.reference import OnnxRuntimeReference
 from sartor.runtime.session import Session
 from sartor.settings.size_range import SizeRange
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.networks.build_job import SplitNetwork
 from sartor.tuning.selection.problem.limits import Quantity
 from sartor.tuning.selection.problem.pin import Pin
 from tests.open_models import feed_forward, named, saved
@@ -131,12 +138,45 @@ def test_a_dynamically_quantised_model_runs_integer_kernels_at_any_size(quantise
         assert relative_error(session.run(None, {"x": rows(count)}), reference({"x": rows(count)})) < 1e-5, count
 
 
-def test_fixed_scales_are_refused_with_a_way_out(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def fixed_scales(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two products with scales that the model fixes, in front of each and behind them."""
     q = Qdq("int8")
-    product = q.op("MatMul", [q.pair("x", -3.0, 3.0), q.weight("w", weights(WIDTH, 8), axis=1)], "product")
-    q.pair(product, -3.0, 3.0, output="y")
+    first = q.op("MatMul", [q.pair("x", -3.0, 3.1), q.weight("w1", weights(WIDTH, 40, scale=0.1), axis=1)], "first")
+    first = q.pair(q.op("Relu", [first], "relu"), 0.0, 2.5)
+    q.op("MatMul", [first, q.weight("w2", weights(40, 8, seed=1, scale=0.2), axis=1)], "second")
+    q.pair("second", -3.0, 3.0, output="y")
     made = model(q.nodes, [("x", (1, WIDTH), FLOAT)], [("y", (1, 8), FLOAT)], q.constants)
-    path = saved(named(made, {"x": ["rows", WIDTH], "y": ["rows", 8]}), tmp_path / "net.onnx")
+    dims: dict[str, list[int | str]] = {"x": ["rows", WIDTH], "y": ["rows", 8]}
+    return saved(named(made, dims), tmp_path_factory.mktemp("fixed") / "net.onnx")
+
+
+def test_a_model_of_fixed_scales_runs_integer_kernels_at_any_size(fixed_scales: Path, tmp_path: Path) -> None:
     config = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", time_budget=0)
-    with pytest.raises(UnsupportedModelError, match=r"by fixed scales cannot .* give the sizes that occur"):
-        compile_open(path, tmp_path / "net.vmfb", OpenConfig(config, SHAPES))
+    made = compile_open(fixed_scales, tmp_path / "net.vmfb", OpenConfig(config, SHAPES))
+    assert [layer.dtype for layer in made.plan.layers].count("i8") >= 2
+    assert re.match(r"with rows=\d+: .*exact", made.layers)
+    session, reference, step = Session(made.path), ReferenceModel(fixed_scales, threads=1), 6 / 255
+    for count in (1, 2, 7, 13, 23, 39, MOST):
+        (found,), (expected,) = session.run(None, {"x": rows(count)}), reference({"x": rows(count)})
+        # A number next to a tie may fall to the other side.
+        assert (np.abs(found - expected) > step / 2).mean() < 0.01, count
+
+
+def test_a_wrong_scale_between_layers_is_found(
+    fixed_scales: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def planted(graph: object, variants: object, ranges: Mapping[ValueRef, QuantisedRange], *rest: Any) -> SplitNetwork:
+        wrong = {
+            value: replace(one, scale=2 * one.scale) if value.source == "first" else one
+            for value, one in ranges.items()
+        }
+        assert wrong != ranges
+        return SplitNetwork(graph, variants, wrong, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builder, "SplitNetwork", planted)
+    pins = (Pin("first*", "cpu:i8/*dots{*"), Pin("second*", "cpu:i8/*dots{*"))
+    config = CompileConfig(threads=1, jobs=1, database=tmp_path / "tuning.db", time_budget=0, pins=pins)
+    with pytest.raises(CompileError, match="first"):
+        compile_open(fixed_scales, tmp_path / "net.vmfb", OpenConfig(config, SHAPES))
+    assert not (tmp_path / "net.vmfb").exists()

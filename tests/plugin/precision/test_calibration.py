@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from sartor.codegen.ir.layer import ValueRef
 from sartor.config import CompileConfig
 from sartor.policies import Precision
-from sartor.precision.calibration import calibrate
+from sartor.precision.calibration import Calibration, calibrate
 from sartor.precision.sensitivity_cache import SensitivityCache
-from sartor.samples.sample_sets import DRAWN, sample_set
+from sartor.samples.sample_sets import DRAWN, SampleSet, sample_set
 from sartor.tuning.calibration.methods import CalibrationMethod
+from sartor.tuning.calibration.quantised_range import QuantisedRange
+from sartor.tuning.calibration.ranges import Ranges
 from sartor.tuning.workers.pool import WorkerPool
 from tests.importing import ImportedOf
 
@@ -137,3 +140,22 @@ def test_what_cannot_be_kept_is_no_error(tmp_path: Path, caplog: pytest.LogCaptu
     (tmp_path / "t.db.calibration").write_text("in the way")
     SensitivityCache.beside(tmp_path / "t.db").put({"one": (1.0,)}, "a")
     assert "ranges and errors are not stored" in caplog.text
+
+
+def test_one_range_holds_what_values_are_with_all_sizes() -> None:
+    """Errors of rounding by it are others than by that of one size."""
+    value, alone = ValueRef("layer", 0), ValueRef("other", 0)
+    narrow, wide, low = (QuantisedRange.of(*ends) for ends in ((-1.0, 1.0), (-0.5, 4.0), (-3.0, -1.0)))
+    one, two, three = (
+        Calibration(SampleSet(Mock(), ""), tensor_ranges={"t": own}, ranges=Ranges({value: own, alone: own}))
+        for own in (narrow, wide, low)
+    )
+    joined = one.covering([two, replace(three, ranges=Ranges({value: low}))])
+    found, expected = joined.ranges.of(value), QuantisedRange.of(-3.0, 4.0)
+    assert found is not None
+    assert found.limits == pytest.approx(expected.limits, abs=2 * expected.scale)
+    assert joined.tensor_ranges == {"t": found}
+    assert joined.ranges.of(alone) == narrow.covering(wide)
+    assert len({joined.key, one.key, one.covering([two]).key}) == 3
+    assert one.covering([one]).ranges == one.ranges
+    assert one.covering([]) is one
