@@ -111,7 +111,8 @@ def import_networks(
     for name in networks[0].nan_weights:
         _LOG.warning("the weight '%s' holds NaN; export the model again if that is not meant", name)
     for imported, (policy, _) in zip(networks, settings, strict=True):
-        _check_pins(imported, policy.pins)
+        if policy.has_layers:
+            _check_pins(imported, policy.pins)
     ends = (*networks[0].graph.inputs, *networks[0].graph.outputs)
     passed = [value.name for value in ends if value.dtype == "float64"]
     if passed and first.double is Double.F32:

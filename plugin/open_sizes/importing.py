@@ -20,7 +20,7 @@ from sartor.config import CompileConfig
 from sartor.dialect_passes.dump import folder_of_sizes
 from sartor.dialect_passes.opening.channels_last import channels_last
 from sartor.dialect_passes.opening.open_graph import open_graph, unconfirmed
-from sartor.errors import SartorError
+from sartor.errors import SartorError, UnsupportedModelError
 from sartor.frontend.imported_model import ImportedModel
 from sartor.frontend.loading import import_networks
 from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls

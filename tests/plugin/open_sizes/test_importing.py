@@ -196,7 +196,7 @@ def test_a_model_without_sizes_is_compiled_for_any_up_to_its_bounds(opened: list
 
 def test_what_cannot_be_made_for_any_size_is_refused_as_before(opened: list[OpenConfig], tmp_path: Path) -> None:
     path = saved(feed_forward(), tmp_path / "net.onnx")
-    config = CompileConfig(threads=1, database=tmp_path / "tuning.db", objective=Objective.COLD)
+    config = CompileConfig(threads=1, database=tmp_path / "tuning.db", objective=Objective.COLD_LATENCY)
     with pytest.raises(UnboundSizesError, match="bind it with --shape x="):
         compile(path, config)
     assert not opened
