@@ -20,7 +20,8 @@ from sartor.codegen.linking.shared_memory import PHASE, has_open_sizes, with_sha
 from sartor.codegen.mlir.iree_compiler import inlined, translate
 
 _DISPATCH = re.compile(
-    r"flow\.dispatch @(?P<name>[\w$.]+)::@[\w$.]+::@[\w$.]+\([^)]*\) *: \((?P<types>[^)]*)\) -> (?P<results>.*)"
+    r"flow\.dispatch @(?P<name>[\w$.]+)::@[\w$.]+::@[\w$.]+(?:\[(?P<workload>[^\]]*)\])?\([^)]*\) *: "
+    r"\((?P<types>[^)]*)\) -> (?P<results>.*)"
 )
 # Attributes, and sizes that are known only when the module runs.
 _BRACES = re.compile(r" ?\{[^{}]*\}")
@@ -61,10 +62,11 @@ class _Hollow:
         numbers = f"constants = {constants}, " if constants else ""
         layout = f"#hal.pipeline.layout<{numbers}bindings = [{layout}]>"
         export = f"hal.executable.export public @{name} ordinal(0) layout({layout})"
+        workload = "".join(f", %w{index}: index" for index in range(len((match["workload"] or "").split())))
         return (
             f"""hal.executable private @{name} {{
   hal.executable.variant public @{name} target(<"none", "none">) {{
-    {export} count(%d: !hal.device) -> (index, index, index) {{
+    {export} count(%d: !hal.device{workload}) -> (index, index, index) {{
       %c1 = arith.constant 1 : index
       hal.return %c1, %c1, %c1 : index, index, index
     }}

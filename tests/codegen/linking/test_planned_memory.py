@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from sartor.codegen.ir.layer import F32, TensorType
+from sartor.codegen.ir.sizes.dims import Extent, Symbol
 from sartor.codegen.ir.target import Target
-from sartor.codegen.ir.variants.routine import Variant
+from sartor.codegen.ir.variants.routine import Implementation, Variant
+from sartor.codegen.kernels.emit.executable import Kernel
 from sartor.codegen.linking.planned_memory import peak_of, without_code
 from sartor.codegen.linking.scratch import aligned, scratch_bytes, scratch_of
 from sartor.codegen.routines import routines_for
@@ -104,6 +109,19 @@ def test_only_kernels_lose_their_code(imported_of: ImportedOf) -> None:
     (text,) = hollow.executables()
     assert text.startswith("hal.executable private @kernel ")
     assert len(text) < len(kernel.kernel.executables()[0])
+
+
+@pytest.mark.parametrize("alone", [0, 100])
+def test_kernels_that_are_given_how_much_they_compute_lose_their_code(alone: int) -> None:
+    rows = Symbol("rows", 1, 64)
+    tensor = TensorType((64, 8), F32, (Extent((rows,)), 8))
+    kernel = Kernel("kernel", (tensor,), (tensor,), (4, 1, 1), 8, symbols=(rows,), alone=alone)
+    hollow = without_code(Implementation(kernel.dispatch(["%a"]), (), (), (), kernel=Mock())).kernel
+    assert hollow is not None
+    (text,) = hollow.executables()
+    (counted,) = re.findall(r"count\(%d: !hal.device(.*)\) -> \(", text)
+    assert counted.count(": index") == kernel.may_be_alone == (alone > 0)
+    assert "constants = 1, " in text
 
 
 PADDED = """
