@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 _VALUE = re.compile(r"%[\w$]+(?:#\d+)?")
-_DEFINITION = re.compile(r"\s*(?P<name>%[\w$]+) = (?P<rest>.*)")
+_DEFINITION = re.compile(r"\s*(?P<name>%[\w$]+)(?::\d+)? = (?P<rest>.*)")
 _CALL = re.compile(r"util\.call @(?P<symbol>[\w$.]+)\((?P<arguments>[^)]*)\)")
 _RESHAPE = re.compile(r"flow\.tensor\.reshape (?P<source>%[\w$]+) :")
 _TIED = re.compile(r"flow\.dispatch @.*-> (?P<source>%[\w$]+)$")

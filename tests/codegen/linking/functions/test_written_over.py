@@ -46,6 +46,11 @@ def test_arguments_that_results_are_tied_to(old: str, new: str, place: int | Non
     assert overwritten("other", TIED) is None
 
 
+def test_an_argument_of_which_other_code_has_several_results_is_not_tied_to() -> None:
+    pair = "%2:2 = flow.dispatch @e::@e(%arg0) : (tensor<2x4xf32>) -> (tensor<f32>, tensor<f32>)"
+    assert overwritten("write", TIED.replace("  util.return", f"  {pair}\n  util.return")) is None
+
+
 LINES = [
     "%v0 = util.call @write(%t0, %t1) : (tensor<2x4xf32>, tensor<1x4xf32>) -> (tensor<8xf32>)",
     "%v1 = util.call @read(%v0) : (tensor<8xf32>) -> (tensor<8xf32>)",
@@ -62,6 +67,8 @@ def test_inputs_that_something_else_reads_are_not_written_over() -> None:
     assert not is_written_over("%t0", "%t0", LINES, ["%t0"], code)
     again = [*LINES, "%v2 = util.call @read(%t0) : (tensor<2x4xf32>) -> (tensor<8xf32>)"]
     assert not is_written_over("%t0", "%v0", again, ["%v0", "%v2"], code)
+    parts = [*LINES, "%v2:2 = util.call @split(%t0) : (tensor<2x4xf32>) -> (tensor<1x4xf32>, tensor<1x4xf32>)"]
+    assert not is_written_over("%t0", "%v0", parts, ["%v0", "%v2#0"], code)
     twice = [*LINES, "%v2 = util.call @write(%v0, %t1) : (tensor<8xf32>, tensor<1x4xf32>) -> (tensor<8xf32>)"]
     assert not is_written_over("%t0", "%v2", twice, ["%v2"], code), "what was read between would be another value"
     assert is_written_over("%t0", "%v2", [twice[0], twice[2]], ["%v2"], code)
