@@ -5,6 +5,7 @@ So what is behind it has any size, as behind an input, and the module has to com
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -72,8 +73,9 @@ def cut_length(model: ModelProto, length: ComputedLength) -> CutLength:
     node = editor.producer(length.value)
     if node is None:
         raise ValueError(f"nothing computes '{length.value}'")
-    slices = [*_cut_inputs(editor, length), *_cut_noise(model, editor)]
-    symbol = next((str(cut.dims[cut.axis]) for cut in slices if cut.dims[cut.axis] != _SYMBOL), _SYMBOL)
+    own = _unused_symbol(model)
+    slices = [*_cut_inputs(editor, length), *_cut_noise(model, editor, own)]
+    symbol = next((str(cut.dims[cut.axis]) for cut in slices if cut.dims[cut.axis] != own), own)
     places = tuple((cut.input, cut.axis) for cut in slices)
     unread = "" if places else editor.fresh(f"{length.value}/size")
     if unread:
@@ -116,6 +118,14 @@ def keep_length(model: ModelProto, length: ComputedLength) -> None:
             values.remove(value)
     for tensor in [tensor for tensor in graph.initializer if tensor.name not in needed]:
         graph.initializer.remove(tensor)
+
+
+def _unused_symbol(model: ModelProto) -> str:
+    """A name for the length that no dimension of the model has, which may be a length of another kind."""
+    values = (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    taken = {dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim}
+    numbered = (f"{_SYMBOL}_{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain((_SYMBOL,), numbered) if name not in taken)
 
 
 def _inner(node: NodeProto) -> Iterator[NodeProto]:
@@ -168,9 +178,9 @@ def _is_length(name: str, editor: GraphEditor, length: ComputedLength) -> bool:
     return name == length.value or copies[0] == copies[1]
 
 
-def _cut_noise(model: ModelProto, editor: GraphEditor) -> Iterator[_Slice]:
-    """The slices by which ``feed_noise`` gives a value as much noise as it has elements, if all other sizes of that
-    are known."""
+def _cut_noise(model: ModelProto, editor: GraphEditor, symbol: str) -> Iterator[_Slice]:
+    """The slices by which ``feed_noise`` gives a value as much noise as it has elements, which is as many as a symbol
+    says, if all other sizes of that are known."""
     undeclared = [value for value in model.graph.input if not value.type.tensor_type.HasField("shape")]
     if not undeclared:
         return
@@ -192,7 +202,7 @@ def _cut_noise(model: ModelProto, editor: GraphEditor) -> Iterator[_Slice]:
         dims = shapes[shape.input[0]]
         unknown = [axis for axis, dim in enumerate(dims) if not isinstance(dim, int) and dim not in symbols]
         if len(unknown) == 1:
-            yield _Slice(reader, unknown[0], (*dims[: unknown[0]], _SYMBOL, *dims[unknown[0] + 1 :]))
+            yield _Slice(reader, unknown[0], (*dims[: unknown[0]], symbol, *dims[unknown[0] + 1 :]))
 
 
 def _dims(dims: Sequence[object]) -> _Dims:

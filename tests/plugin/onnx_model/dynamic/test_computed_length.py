@@ -75,6 +75,15 @@ def test_two_lengths_are_not_told_apart() -> None:
     assert computed_length(model) is None
 
 
+@pytest.mark.parametrize("noise", [Noise.DRAWN, Noise.NONE])
+def test_the_length_has_another_name_than_lengths_of_inputs(noise: Noise) -> None:
+    model = speaking(noise)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "length"
+    feed_noise(model)
+    assert cut(model).symbol == "length_2"
+    assert [value.type.tensor_type.shape.dim[-1].dim_param for value in model.graph.input] == ["length", "length_2"]
+
+
 @pytest.mark.parametrize("count", [1, 7])
 def test_a_model_without_its_length_gives_the_same_where_inputs_are_as_long(count: int) -> None:
     whole, part = speaking(), speaking()
