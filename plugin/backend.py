@@ -46,7 +46,7 @@ from sartor.onnx_model.rewrites.control_flow.tensor_interface import (
 from sartor.onnx_model.rewrites.operator_sets.fractional_corners import fractional_corners
 from sartor.onnx_model.rewrites.operator_sets.normal_domains import lacks_domain, normal_domains
 from sartor.open_sizes.stock import compile_any_size
-from sartor.open_sizes.stock_ranges import are_within, open_shapes, ranges_with, sizes_of
+from sartor.open_sizes.stock_ranges import are_within, open_shapes, ranges_with, several, sizes_of
 from sartor.open_sizes.symbols import dims_of
 from sartor.runtime.driver.signature import Array, plain_array
 from sartor.runtime.session import Session
@@ -200,18 +200,21 @@ class SartorRep(BackendRep):
         return {name: given[name] for name in names}
 
     def _session_of_any(self, bound: BoundModel) -> Session | None:
-        """The session of a module for any size that takes the shapes; None if there is none, and none can be made."""
+        """The session of a module for any size that takes the shapes; None if there is none, and none can be made.
+
+        Dimensions of one element have that size in it.
+        """
         if not bound.shapes or not self._target.is_cpu or not self._has_tensors_only:
             return None
         declared = dims_of(bound.model)
         sizes = sizes_of(declared, {name: array.shape for name, array in bound.feeds.items()})
-        if not sizes:
+        if sizes is None or not (free := several(sizes)):
             return None
-        key = _key_of_any(bound)
+        key = _key_of_any(bound), frozenset(free)
         with _compiling:
             known = self._any_size.get(key, _AnySize({}, None))
-            if key not in self._any_size or (known.session is not None and not are_within(sizes, known.ranges)):
-                ranges = ranges_with(declared, sizes, known.ranges)
+            if key not in self._any_size or (known.session is not None and not are_within(free, known.ranges)):
+                ranges = ranges_with(declared, free, known.ranges)
                 known = _AnySize(ranges, self._compiled_for(bound, open_shapes(declared, ranges)))
                 self._any_size[key] = known
         return known.session

@@ -13,6 +13,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 # Least bounds of batches, and of others: modules take no memory for sizes that are not passed, but code that compilers
 # evaluate beforehand does, and all largest sizes occur together there.
 _BATCHES, _LENGTHS = 16, 512
+# One element is often another case than several, which imports with several do not tell.
+_LEAST = 2
 # Windows pass over axes from here on, and there are none over sizes that are small.
 _SIDES_FROM = 2
 
@@ -39,6 +41,11 @@ def sizes_of(declared: DeclaredDims, shapes: Shapes) -> dict[str, int] | None:
     return sizes
 
 
+def several(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that a range has; others are one."""
+    return {name: size for name, size in sizes.items() if size >= _LEAST}
+
+
 def are_within(sizes: Mapping[str, int], ranges: Ranges) -> bool:
     """Whether all sizes are in the ranges of their names."""
     return all(name in ranges and ranges[name].least <= size <= ranges[name].most for name, size in sizes.items())
@@ -47,7 +54,7 @@ def are_within(sizes: Mapping[str, int], ranges: Ranges) -> bool:
 def ranges_with(declared: DeclaredDims, sizes: Mapping[str, int], known: Ranges) -> dict[str, SizeRange]:
     """Ranges that have these sizes and those of ``known`` ranges.
 
-    They go up to usual bounds, or to twice a size or more, so that growing sizes need few modules.
+    They go up to usual bounds, or to twice a size or more, so that growing sizes need few modules, and begin at two.
     """
     batches, lengths, sides = (
         {dim for dims in declared.values() for dim in dims[axes] if isinstance(dim, str)}
@@ -55,7 +62,7 @@ def ranges_with(declared: DeclaredDims, sizes: Mapping[str, int], known: Ranges)
     )
     most = {name: _LENGTHS if name in lengths or name in sides else _BATCHES for name in batches | lengths | sides}
     return {
-        name: _with(size, -(-size // 2) if name in sides else 1, most[name], known.get(name))
+        name: _with(size, max(_LEAST, -(-size // 2)) if name in sides else _LEAST, most[name], known.get(name))
         for name, size in sizes.items()
     }
 
@@ -66,9 +73,9 @@ def _with(size: int, least: int, most: int, known: SizeRange | None) -> SizeRang
 
 
 def open_shapes(declared: DeclaredDims, ranges: Ranges) -> OpenShapes:
-    """The shapes of inputs that have free dimensions, with their ranges."""
+    """The shapes of inputs that have free dimensions, with their ranges; of those without one the size is one."""
     return {
-        name: tuple(ranges[dim] if isinstance(dim, str) else dim for dim in dims)
+        name: tuple(ranges.get(dim, 1) if isinstance(dim, str) else dim for dim in dims)
         for name, dims in declared.items()
-        if any(dim in ranges for dim in dims)
+        if any(isinstance(dim, str) for dim in dims)
     }

@@ -155,8 +155,26 @@ def test_one_module_takes_any_size_of_free_dimensions(compiled_for: list[bool]) 
         x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((rows, inner), (inner, 5)))
         (result,) = prepared.run([x, w])
         np.testing.assert_allclose(result, x @ w, rtol=1e-4, atol=1e-5)
-    # One for the usual bounds, of batches 16, and another for 600 rows; none of a shape without elements.
-    assert compiled_for == [True, True]
+    # For one row, the usual bounds, one column, and 600 rows; none of a shape without elements.
+    assert compiled_for == [True] * 4
+
+
+def test_one_element_may_be_another_case_than_several(compiled_for: list[bool]) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], end=1),
+        helper.make_node("Equal", ["shape", "one"], ["is_one"]),
+        helper.make_node("Neg", ["x"], ["negative"]),
+        helper.make_node("Where", ["is_one", "x", "negative"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 3]) for name in "xy"]
+    held = [numpy_helper.from_array(np.array([1]), "one")]
+    graph = helper.make_graph(nodes, "graph", values[:1], values[1:], held)
+    prepared = sartor.backend.prepare(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    for rows in (5, 1):
+        x = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+        (result,) = prepared.run([x])
+        np.testing.assert_array_equal(result, x if rows == 1 else -x)
+    assert compiled_for == [True]
 
 
 def test_each_size_has_a_module_where_none_takes_any(compiled_for: list[bool]) -> None:
