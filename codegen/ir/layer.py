@@ -34,6 +34,9 @@ I8, I32, I64 = "i8", "i32", "i64"
 ELEMENT_TYPES = tuple(_NUMPY)
 """MLIR's names of the types that tensors may have."""
 
+VIEW = "!hal.buffer_view"
+"""The type of what stands for a tensor of open size in functions."""
+
 ENTRY = "main_graph"
 """The function that runs the network, in every module."""
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from sartor.codegen.digest import digest
-from sartor.codegen.ir.layer import TensorType
+from sartor.codegen.ir.layer import VIEW, TensorType
 from sartor.codegen.ir.layouts import image_layout, in_layout, same_order
 from sartor.codegen.ir.schema import RANGE, Schema, ranges_of, same_bytes
 from sartor.codegen.ir.size_text import SizeText
 from sartor.codegen.ir.sizes.dims import Dim, at_most, symbols_in
 from sartor.codegen.ir.variants.routine import Implementation
-from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.element_types import conversion
 
 _CHANNEL = 1

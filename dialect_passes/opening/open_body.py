@@ -12,11 +12,10 @@ import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
-from sartor.codegen.ir.layer import Task, TensorType
+from sartor.codegen.ir.layer import VIEW, Task, TensorType
 from sartor.codegen.ir.rejection import RejectionError
 from sartor.codegen.ir.sizes.dims import Dim, Extent, Product, Symbol
 from sartor.codegen.ir.sizes.fit import Fit, SeveralFitError
-from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 from sartor.codegen.mlir.iree_compiler import ir, shared_context
 from sartor.codegen.mlir.operations import body_of, defining_op, nested, used_values
 from sartor.codegen.mlir.snippet import first_error, inline

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sartor.codegen.digest import digest
+from sartor.codegen.ir.layer import VIEW
 from sartor.codegen.ir.sizes.dims import Extent
 from sartor.codegen.ir.variants.routine import Implementation
 from sartor.codegen.linking.functions.entries import Entry, Length, Port
-from sartor.codegen.mlir.before_lowering.open_arguments import VIEW
 
 
 def cutting(entry: Entry, length: Length) -> Mapping[str, Implementation]:

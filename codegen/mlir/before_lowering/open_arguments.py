@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from sartor.codegen.ir.layer import VIEW
 from sartor.codegen.mlir.iree_compiler import ir
 from sartor.codegen.mlir.operations import body_of, source, symbol
 
-VIEW = "!hal.buffer_view"
-"""The type of what stands for a tensor of open size."""
 _IMPORT, _EXPORT = "hal.tensor.import", "hal.tensor.export"
 _Types: TypeAlias = Mapping[tuple[str, int], str]
 """The types of tensors that views stand for, by a function's symbol and the number of its argument."""
