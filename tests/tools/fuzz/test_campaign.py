@@ -182,7 +182,8 @@ def test_a_wrong_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "run", off)
     found = check(draw, sizes_of, 0, 12)
     assert found.wrong
-    assert all(int(each.split("x")[2]) % 2 for each in found.wrong)
+    # Sizes are batch, height and width, behind the network and its plan.
+    assert all(int(each.split(": ")[1].split("x")[1]) % 2 for each in found.wrong)
 
 
 def test_sizes_have_the_ends_and_are_drawn_by_their_seed() -> None:

@@ -95,7 +95,9 @@ def test_routines_of_one_name_and_type_differ_in_nothing_that_is_looked_up() -> 
     for routine in ROUTINES:
         storage = routine.storage if isinstance(routine, Storing) else None
         arithmetic = routine.arithmetic if isinstance(routine, Rounding) else None
-        found[routine.name, arithmetic or storage].add(replace(routine.traits, beside_kernels=frozenset()))
+        # Of these two nothing is looked up by the name: they belong to the routine that has a task.
+        traits = replace(routine.traits, beside_kernels=frozenset(), opens=False)
+        found[routine.name, arithmetic or storage].add(traits)
     assert {key: traits for key, traits in found.items() if len(traits) > 1} == {}
 
 
