@@ -82,7 +82,10 @@ def _read(text: str, known: Mapping[str, OpenSize], given: set[str]) -> tuple[st
     if name in given:
         raise UsageError(f"'{name}' has sizes twice; name it once in --sizes or --size")
     if match["listed"]:
-        return name, list(dict.fromkeys(map(int, match["listed"].split(","))))
+        numbers = list(dict.fromkeys(map(int, match["listed"].split(","))))
+        if others := [number for number in numbers if not known[name].allows(number)]:
+            raise UsageError(f"--sizes gives '{name}' the size {others[0]}, but the module takes {known[name]}")
+        return name, numbers
     return name, _spread(known[name], int(match["least"]), int(match["most"]))
 
 

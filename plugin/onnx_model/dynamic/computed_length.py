@@ -99,21 +99,30 @@ def forwarded(name: str, editor: GraphEditor) -> str:
 
 def _sources(name: str, editor: GraphEditor, types: Mapping[str, int]) -> Iterator[str]:
     """The values that a size follows from, which are computed otherwise than sizes of sizes are."""
+    pending, seen = [name], {name}
+    while pending:
+        current = pending.pop()
+        operands = _operands(current, editor, types)
+        if operands is None:
+            yield current
+            continue
+        pending += [operand for operand in operands if operand not in seen]
+        seen.update(operands)
+
+
+def _operands(name: str, editor: GraphEditor, types: Mapping[str, int]) -> list[str] | None:
+    """The sizes that a size is computed from, none for one of an input; None if it is computed otherwise."""
     node = editor.producer(name)
     if node is None or node.domain:
-        yield name
-        return
+        return None
     if node.op_type in _SIZE_OPS or node.op_type == "Constant":
-        return
+        return []
     is_integer = node.op_type == "Cast" and types.get(node.input[0]) in _INTEGERS
     if is_integer or node.op_type in RESHAPING:
-        yield from _sources(node.input[0], editor, types)
-    elif node.op_type in _COMBINING and types.get(name) in _INTEGERS:
-        for operand in filter(None, node.input):
-            if constant_of(operand, editor) is None:
-                yield from _sources(operand, editor, types)
-    else:
-        yield name
+        return [node.input[0]]
+    if node.op_type in _COMBINING and types.get(name) in _INTEGERS:
+        return [operand for operand in filter(None, node.input) if constant_of(operand, editor) is None]
+    return None
 
 
 def _follows_from_data(name: str, editor: GraphEditor, bound: Collection[str] = ()) -> bool:

@@ -54,11 +54,12 @@ def test_lists_are_combined_in_their_order(monkeypatch: pytest.MonkeyPatch) -> N
         (("length=1..",), (), 2, "cannot be read"),
         (("width=1..8",), (), 2, "--sizes names 'width'; the dimensions of any size are: batch, length"),
         (("length=0..8",), (), 2, "has the range 0..8, but the module takes 'length' from 1 to 512"),
+        (("length=7,513",), (), 2, "--sizes gives 'length' the size 513, but the module takes 'length' from 1 to 512"),
         (("length=9..8",), (), 2, "has the range 9..8"),
         (("height=224..600",), (), 3, "a multiple of 32"),
         (("length=7", "length=8"), (), 2, "'length' has sizes twice"),
         (("length=7",), ("length=8",), 2, "'length' has sizes twice"),
-        ((f"length={','.join(map(str, range(1, 102)))}",), (), 2, "101 combinations, at most 100"),
+        ((f"length={','.join(map(str, range(2, 103)))}",), (), 2, "101 combinations, at most 100"),
         (("length=7",), (), 0, "'m' has no dimension of any size"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import pytest
@@ -62,6 +64,21 @@ def test_what_callers_give_or_fix_is_no_such_length() -> None:
     assert computed_length(helper.make_model(helper.make_graph(nodes, "given", inputs, outputs, held))) is None
     assert computed_length(speaking(), {"ids"}) is None
     assert computed_length(speaking(), {"noise"}) is not None
+
+
+def test_a_length_that_is_doubled_again_and_again_is_followed_once() -> None:
+    model = speaking()
+    for node in model.graph.node:
+        node.input[:] = ["doubled 60" if node.op_type == "Range" and name == "length" else name for name in node.input]
+    chain = ["length", *(f"doubled {count}" for count in range(1, 61))]
+    doublings = [helper.make_node("Add", [one, one], [other]) for one, other in pairwise(chain)]
+    place = next(place for place, node in enumerate(model.graph.node) if "doubled 60" in node.input)
+    before, behind = model.graph.node[:place], model.graph.node[place:]
+    del model.graph.node[:]
+    model.graph.node.extend([*before, *doublings, *behind])
+    length = computed_length(model)
+    assert length is not None
+    assert length.value == "length"
 
 
 def test_two_lengths_are_not_told_apart() -> None:
