@@ -17,6 +17,7 @@ from sartor.onnx_model.preparing.faster_onnxslim import load_onnxslim
 from sartor.open_sizes.importing import Imported, opened_graph
 from sartor.open_sizes.rounded_windows import rounded_file
 from sartor.open_sizes.same_pads import check_multiples, needed_multiples
+from sartor.open_sizes.size_branches import check_branches
 from sartor.open_sizes.symbols import OpenDims, declared_dims
 from sartor.policies import Double
 from sartor.runtime.driver.signature import Signature
@@ -36,6 +37,8 @@ def compile_any_size(model: Path, shapes: OpenShapes, module: Path) -> Signature
         shapes: of inputs with free dimensions, whose sizes are ranges.
         module: the .vmfb to write.
     """
+    if (refused := check_branches(model)) is not None:
+        return refused
     declared = declared_dims(model)
     if isinstance(declared, WorkerError):
         return declared
