@@ -29,15 +29,18 @@ from sartor.tuning.kept.values import KeptValues
 # Ranges of so many sizes are checked at all of them, larger ones at so many in the middle.
 _WHOLE = 8
 _NEIGHBOURS = 3
+# Each size that is checked is an import, and models compare sizes with few numbers.
+_MOST_APART = 4
 
 
-def checked_sizes(symbols: Sequence[Symbol]) -> list[dict[str, int]]:
-    """Sizes at which a file is checked beside those of the imports: the least, and neighbours in the middle of ranges.
+def checked_sizes(symbols: Sequence[Symbol], apart: Sequence[int] = ()) -> list[dict[str, int]]:
+    """Sizes at which a file is checked beside those of the imports: the least, neighbours in the middle of ranges, and
+    what is next to numbers by which a model may tell sizes ``apart``, the first few of them.
 
     Three neighbours, not all of them odd, tell apart what rounds halves and thirds. Small ranges are checked whole.
     """
     imported = zip(symbols, twin_sizes(symbols), small_sizes(symbols), strict=True)
-    listed = {symbol.name: _checked(symbol, {symbol.most, *others}) for symbol, *others in imported}
+    listed = {symbol.name: _checked(symbol, {symbol.most, *others}, apart) for symbol, *others in imported}
     count = max(map(len, listed.values()), default=0)
     drawn = [{name: sizes[index % len(sizes)] for name, sizes in listed.items()} for index in range(count)]
     if len(symbols) > 1:
@@ -59,11 +62,14 @@ def with_least(opened: OpenImport, config: CompileConfig, bench: Bench) -> tuple
     return opened, replace(model, graph=transposes_apart(model.graph))
 
 
-def _checked(symbol: Symbol, imported: Collection[int]) -> list[int]:
+def _checked(symbol: Symbol, imported: Collection[int], apart: Sequence[int]) -> list[int]:
     """The sizes of a symbol, the least first; beside that those of the imports are checked anyway."""
     sizes = symbol.steps
     middle = sizes.index(odd_size(symbol, 1 / 2))
-    further = sizes if len(sizes) <= _WHOLE else sizes[middle : middle + _NEIGHBOURS]
+    further = list(sizes if len(sizes) <= _WHOLE else sizes[middle : middle + _NEIGHBOURS])
+    told = [number for number in apart if symbol.least <= number <= symbol.most][:_MOST_APART]
+    beside = (size for number in told for size in range(number - symbol.multiple, number + symbol.multiple + 1))
+    further += [size for size in dict.fromkeys(beside) if symbol.allows(size) and size not in further]
     return [sizes[0], *(size for size in further if size != sizes[0] and size not in imported)]
 
 
@@ -82,7 +88,8 @@ def sized_nets(
     largest, *timed = opened.model.graph.calls
     calls = [*timed]
     known = [call.by_name for call in (largest, *timed)]
-    further = [*(sizes for sizes, _ in opened.others if _is_allowed(opened, sizes)), *checked_sizes(opened.symbols)]
+    further = [sizes for sizes, _ in opened.others if _is_allowed(opened, sizes)]
+    further += checked_sizes(opened.symbols, opened.apart)
     for index, sizes in enumerate(further):
         if sizes not in known and sizes not in further[:index]:
             calls.append(SizedCall(tuple(sizes.items()), 0.0))

@@ -27,6 +27,7 @@ from sartor.open_sizes.calls import CallLog, logged_calls, usual_calls
 from sartor.open_sizes.computed_lengths import LengthModel
 from sartor.open_sizes.rounded_windows import RoundedFile, rounded_file
 from sartor.open_sizes.same_pads import check_multiples, needed_multiples
+from sartor.open_sizes.size_branches import numbers_told
 from sartor.open_sizes.symbols import OpenDims, declared_dims
 from sartor.profiling.compilation.bench import Bench
 from sartor.settings.size_range import OpenShapes, SizeRange
@@ -49,6 +50,7 @@ class OpenImport:
         symbols: the sizes that callers choose.
         dims: the dimensions of the inputs.
         length: the user's model, of one that computes a length itself; None if it computes none.
+        apart: numbers by which the model may tell some sizes from others.
     """
 
     model: ImportedModel
@@ -56,6 +58,7 @@ class OpenImport:
     symbols: tuple[Symbol, ...]
     dims: OpenDims
     length: LengthModel | None = None
+    apart: tuple[int, ...] = ()
 
     def at(self, sizes: Sizes) -> ImportedModel | None:
         """The model with these sizes, if it was imported with them beside the largest ones."""
@@ -129,7 +132,8 @@ def import_open(
     external = (*one.external, *rounded.external)
     model = replace(one, graph=replace(graph, calls=calls), weights=weights, sha256=sha256, external=external)
     model, *others = (replace(sized, open_inputs=graph.inputs) for sized in (model, *others))
-    return OpenImport(model, tuple(zip(twins, others, strict=True)), dims.symbols, dims)
+    apart = call(bench.pool, numbers_told, {"path": path}, f"reading '{path}'")
+    return OpenImport(model, tuple(zip(twins, others, strict=True)), dims.symbols, dims, apart=apart)
 
 
 def _alike(
