@@ -99,7 +99,8 @@ def test_memory_of_a_process_is_seen() -> None:
     usage.see(os.getpid())
     del block
     usage.see(os.getpid())
-    assert before.allocated + 60 < usage.allocated < before.allocated + 100
+    # Meanwhile the process may give back some of what other tests left.
+    assert before.allocated + 48 < usage.allocated < before.allocated + 100
     assert usage.alone[str(os.getpid())] >= usage.at_most[str(os.getpid())] > 64
 
 
