@@ -49,14 +49,17 @@ def taken_symbols(model: ModelProto, feeds: Mapping[str, Array]) -> tuple[Symbol
 
 
 def _is_taken(model: ModelProto, feeds: Mapping[str, Array], symbols: Sequence[Symbol]) -> bool:
-    """Whether ONNX's evaluator computes a model where these sizes are others, of which inputs are repeated."""
+    """Whether ONNX's evaluator computes a model where these sizes are others, of which inputs are repeated.
+
+    It computes none of images without the package that decodes them.
+    """
     others = {symbol.name: size for symbol, size in zip(symbols, twin_sizes(symbols), strict=True)}
     given = {
         name: np.resize(array, [others.get(f"n{size}", size) for size in array.shape]) for name, array in feeds.items()
     }
     try:
         ReferenceEvaluator(model).run(None, given)
-    except EVALUATOR_ERRORS:
+    except (*EVALUATOR_ERRORS, ImportError):
         return False
     return True
 
