@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from sartor.tuning.kept.code import KeptCode
 from sartor.tuning.kept.modules import KeptModules
 from sartor.tuning.kept.values import KeptValues
 
+_LOG = logging.getLogger(__name__)
 # Ranges of so many sizes are checked at all of them, larger ones at so many in the middle.
 _WHOLE = 8
 _NEIGHBOURS = 3
@@ -67,7 +69,13 @@ def _checked(symbol: Symbol, imported: Collection[int], apart: Sequence[int]) ->
     sizes = symbol.steps
     middle = sizes.index(odd_size(symbol, 1 / 2))
     further = list(sizes if len(sizes) <= _WHOLE else sizes[middle : middle + _NEIGHBOURS])
-    told = [number for number in apart if symbol.least <= number <= symbol.most][:_MOST_APART]
+    told = [number for number in apart if symbol.least <= number <= symbol.most]
+    if further_told := told[_MOST_APART:]:
+        _LOG.warning(
+            "the model compares sizes with %d numbers: with %s of '%s' and beside them the file is not run",
+            *(len(told), ", ".join(map(str, further_told)), symbol.name),
+        )
+    told = told[:_MOST_APART]
     beside = (size for number in told for size in range(number - symbol.multiple, number + symbol.multiple + 1))
     further += [size for size in dict.fromkeys(beside) if symbol.allows(size) and size not in further]
     return [sizes[0], *(size for size in further if size != sizes[0] and size not in imported)]

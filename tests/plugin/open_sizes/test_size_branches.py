@@ -88,6 +88,13 @@ def test_files_are_checked_beside_these_numbers() -> None:
     assert not {513, 514, 3000} & set().union(*sizes)
 
 
+def test_numbers_beside_which_no_file_is_run_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    sizes = checked_sizes([Symbol("rows", 1, 512)], (50, 100, 150, 200, 250, 600))
+    assert {"rows": 201} in sizes
+    assert {"rows": 250} not in sizes
+    assert "compares sizes with 5 numbers: with 250 of 'rows' and beside them" in caplog.text
+
+
 def test_a_size_that_is_another_case_than_those_of_the_imports_is_seen(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Shape", ["x"], ["shape"], end=1),
